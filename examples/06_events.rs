@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidelock::events::{Context, ExecuteError};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions};
+use tidelock::reactions::{Reaction, ReactionEngine, Reactions};
 use tidelock::worker::WorkerHandle;
 
 #[derive(Clone, Debug, Default)]
@@ -74,17 +74,13 @@ impl Aggregate for Order {
 
 /// Reserves stock for an order. One commit contains the decision on the stock, the event on the order and the progress of the reaction.
 /// If another worker reserved first, the store rejects the commit and the handler decides again.
-async fn reserve(events: Events, event: tidelock::store::Event) -> Result<Batch, ReactionError> {
+async fn reserve(events: Events, event: tidelock::store::Event) -> Result<Batch, Failure> {
     let OrderEvent::Placed { item, count } = tidelock::events::decode(&event.event_type, &event.payload)?
     else {
         return Ok(Batch::new());
     };
-    let id = event
-        .stream
-        .args()
-        .into_iter()
-        .next()
-        .ok_or_else(|| ReactionError::non_retryable("an order has an id"))?;
+    let id =
+        event.stream.args().into_iter().next().ok_or_else(|| Failure::permanent("an order has an id"))?;
     let order = event.stream.to_string();
     let events = events.within(Context::caused_by(&event));
     match events.decide(item.as_str(), |stock: &Stock| stock.reserve(&order, count)).await {

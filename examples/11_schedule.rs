@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidelock::prelude::*;
-use tidelock::schedule::{Schedule, Scheduler, Schedules, TaskError};
+use tidelock::schedule::{Schedule, Scheduler, Schedules};
 use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
 
 const BILL: Workflow<String, String> = Workflow::new("bill");
@@ -20,7 +20,7 @@ async fn bill(cx: &Ctx, day: String) -> Result<String, Failure> {
 
 /// Declares the report task. Each report is a line in a document, in the same commit as the record that the task has run.
 fn report() -> Schedule {
-    Schedule::new("report").cron("30 2 * * *").zone("Europe/Berlin").run(|fire| async move {
+    Schedule::new("report").cron("30 2 * * *").zone("Europe/Berlin").run(async |fire| {
         let empty = Payload::from_json(r#"{"lines": []}"#)?;
         let line = [Delta::push("/lines", fire.key())];
         Ok(Batch::new().merge_or_create(&Key::single("reports")?, empty, line))
@@ -35,7 +35,7 @@ fn heartbeat() -> Schedule {
             let first = beats.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 println!("heartbeat of {}, attempt {}", fire.time(), fire.attempt());
-                if first { Err(TaskError::retry("nobody answered")) } else { Ok(()) }
+                if first { Err(Failure::retry("nobody answered")) } else { Ok(()) }
             }
         },
     )

@@ -14,7 +14,7 @@ use axum::{Extension, Json, Router};
 use serde::{Deserialize, Serialize};
 use tidelock::edge::http::{IdempotencyLayer, Problem};
 use tidelock::edge::{Answer, Reservation};
-use tidelock::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
+use tidelock::outbox::{Delivery, Message, Outbox, Sender};
 use tidelock::prelude::*;
 use tower::ServiceExt as _;
 
@@ -107,7 +107,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sent = sent.clone();
         async move {
             let line = format!("mail {} to {}: {}", mail.key(), mail.destination(), mail.payload());
-            sent.send(line).map_err(|_| Undelivered::later("nobody reads"))
+            sent.send(line).map_err(|_| Failure::new("nobody reads"))
         }
     };
     let sending = Sender::new(store, MAILS, deliver).start().await?;

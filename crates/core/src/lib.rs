@@ -4,7 +4,8 @@
 //! *work* rows are leased to one worker at a time. [`Store::apply`](store::Store::apply) changes any of them
 //! atomically, and [`Store::claim`](store::Store::claim) is the only contended operation.
 //!
-//! The modules form layers, and each uses only those before it: [`id`], [`key`], [`payload`], [`clock`], [`error`] →
+//! The modules form layers, and each uses only those before it: [`id`], [`key`], [`payload`], [`clock`], [`error`],
+//! [`failure`] →
 //! [`runtime`] (timers and backoff) → [`telemetry`] → [`lock`] (exclusion inside one process) → [`model`] (pure
 //! decisions) → [`store`] (the contract) → [`worker`] (claims, leases and executes work) → [`lease`] (exclusion across
 //! processes), [`state`] (shared values) and the other engines. This crate contains no database driver and no HTTP.
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod edge;
 pub mod error;
 pub mod events;
+pub mod failure;
 pub mod housekeeping;
 pub mod id;
 pub mod key;

@@ -11,11 +11,12 @@
 //! it.
 //!
 //! A message whose attempts are used up is blocked. It stays in the store and is [listed](Outbox::list), and an
-//! operator can [unblock](Outbox::unblock) or [discard](Outbox::discard) it.
+//! operator can [unblock](Outbox::unblock) or [discard](Outbox::discard) it. So is a message after a permanent
+//! [`Failure`](crate::failure::Failure). A delivery that fails with `retry_after` or `defer` is not retried before that.
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tidelock_core::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
+//! use tidelock_core::outbox::{Delivery, Message, Outbox, Sender};
 //! use tidelock_core::key::Key;
 //! use tidelock_core::payload::Payload;
 //! use tidelock_core::store::{Batch, Expect, MemoryStore, SharedStore};
@@ -30,9 +31,9 @@
 //! store.apply(MAILS.put(order, &mail)?).await?; // both, or neither
 //!
 //! let (sent, mut seen) = tokio::sync::mpsc::unbounded_channel();
-//! let send = move |mail: Delivery| {
-//!     let sent = sent.clone();
-//!     async move { sent.send(format!("{}: {}", mail.key(), mail.destination())).map_err(|_| Undelivered::later("nobody listens")) }
+//! let send = async move |mail: Delivery| {
+//!     sent.send(format!("{}: {}", mail.key(), mail.destination()))?;
+//!     Ok(())
 //! };
 //! let sending = Sender::new(store, MAILS, send).start().await?;
 //! assert_eq!(seen.recv().await.as_deref(), Some("mails:order-17: ada@example.com"));
@@ -50,7 +51,7 @@ mod names;
 mod sender;
 mod view;
 
-pub use deliver::{Deliver, Delivery, Undelivered};
+pub use deliver::{Deliver, Delivery};
 pub use error::OutboxError;
 pub use message::{Message, Outbox};
 pub use names::{MAX_DESTINATION_BYTES, MAX_ID_BYTES, MAX_OUTBOX_BYTES};

@@ -51,7 +51,7 @@ mod watermark;
 
 pub use engine::{ProjectionEngine, Projections};
 pub use error::ProjectionsError;
-pub use projection::{Fact, ProjectError, Projection, Rows};
+pub use projection::{Fact, Projection, Rows};
 pub use read::{ReadModel, RowPage};
 pub use typed::TypedProjection;
 pub use watermark::Watermark;

@@ -26,9 +26,9 @@
 //! let store: SharedStore = Arc::new(MemoryStore::new());
 //!
 //! // For each order that is placed, stock is reserved: the document and the progress are one commit.
-//! let reserve = Reaction::new("reserve-stock").on(["OrderPlaced"]).each(|turn, event| async move {
+//! let reserve = Reaction::new("reserve-stock").on(["OrderPlaced"]).each(async |cx, event| {
 //!     let order: OrderPlaced = event.payload.parse()?;
-//!     let reserved = Key::new("reserved", [turn.key().to_string()])?;
+//!     let reserved = Key::new("reserved", [cx.key().to_string()])?;
 //!     Ok(Batch::new().put(&reserved, Expect::Absent, Payload::of(&order)?))
 //! });
 //! let running = Reactions::new(Arc::clone(&store)).with(reserve).start().await?;
@@ -51,6 +51,10 @@
 //! the store, and then resumes with the event that failed. When the [attempts](Reaction::retry) are used up, the key is
 //! blocked, or the event is [parked](WhenExhausted) as a dead letter. An attempt counts when the row is granted, so an
 //! event that kills its worker uses up attempts.
+//!
+//! The handler's [`Failure`](crate::failure::Failure) can say more. A permanent one blocks or parks at once,
+//! [`retry_after`](crate::failure::Failure::retry_after) sets the shortest backoff, and
+//! [`defer`](crate::failure::Failure::defer) handles the event at a later time without counting the attempt.
 //!
 //! # What a handler must know
 //! - Effects in the returned batch are applied exactly once. Other side effects (a mail, another database, its own
@@ -94,7 +98,7 @@ mod which;
 
 pub use builder::Reactions;
 pub use context::ReactionCtx;
-pub use effects::{Effects, ReactionError};
+pub use effects::Effects;
 pub use engine::ReactionEngine;
 pub use error::ReactionsError;
 pub use names::reaction_row;

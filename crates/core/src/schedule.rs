@@ -18,9 +18,9 @@
 //! let clock = Arc::new(ManualClock::new("2026-01-05T02:29:00Z".parse()?));
 //! let store: SharedStore = Arc::new(MemoryStore::with_clock(clock.clone()));
 //!
-//! // What a task answers is committed with the record that it has run: once, or not at all.
-//! let report = Schedule::new("report").cron("30 2 * * *").zone("UTC").run(|fire| async move {
-//!     let report = Key::new("report", [fire.key()])?;
+//! // The returned batch is committed with the record that the task has run: once, or not at all.
+//! let report = Schedule::new("report").cron("30 2 * * *").zone("UTC").run(async |tick| {
+//!     let report = Key::new("report", [tick.key()])?;
 //!     Ok(Batch::new().put(&report, Expect::Absent, Payload::null()))
 //! });
 //! let scheduler = Scheduler::new(Arc::clone(&store)).with(report).poll_interval(Duration::from_millis(5));
@@ -39,6 +39,9 @@
 //! # What a task must know
 //! - Effects in the returned batch are applied exactly once. Other side effects happen at least once: pass
 //!   [`Tick::key`] to the other system as idempotency key.
+//! - A run that fails is retried after the [retry delay](Schedule::retry), or later if its
+//!   [`Failure`](crate::failure::Failure) asks for it with `retry_after` or `defer`. After a permanent failure the task waits for
+//!   its next fire.
 //! - A task never overlaps itself, unless [`Overlap::Allow`] is set.
 //! - It is dropped when another process may soon own its lease ([`Tick::cancelled`]), after its timeout, and when a
 //!   shutdown exceeds the shutdown timeout. Nothing of it is written then.
@@ -63,7 +66,7 @@ mod view;
 pub use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Repeat};
 pub use crate::reactions::Effects;
 pub use engine::ScheduleEngine;
-pub use error::{ScheduleError, TaskError};
+pub use error::ScheduleError;
 pub use history::{Entry, Outcome};
 pub use operate::Schedules;
 pub use record::TaskRecord;

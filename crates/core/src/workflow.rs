@@ -50,7 +50,6 @@ mod end;
 mod engine;
 mod entry;
 mod error;
-mod failure;
 mod index;
 mod journal;
 mod life;
@@ -84,7 +83,6 @@ pub use definition::{Signal, Workflow};
 pub use engine::WorkflowEngine;
 pub use entry::Attributes;
 pub use error::WorkflowError;
-pub use failure::{Failure, StepError};
 pub use list::{RunCursor, RunFilter, RunPage};
 pub use once::{forget_once, once};
 pub use queue::{MAX_QUEUE_CONCURRENCY, Queue, QueueLimits, Rate, seats_of};
@@ -98,6 +96,9 @@ pub use steps::{AttemptView, StepView};
 pub use suspension::Suspension;
 pub use view::{Doing, RunView};
 pub use worker::{Worker, WorkerStats, WorkflowFn};
+
+pub use crate::failure::Failure;
+pub use crate::failure::step_error::StepError;
 
 #[cfg(test)]
 pub(crate) mod pages_tests;

@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use serde::{Deserialize, Serialize};
 use tidelock_core::events::{Aggregate, Events};
 use tidelock_core::lock::{LockClass, Locks};
-use tidelock_core::reactions::{Reaction, ReactionError, Reactions};
+use tidelock_core::reactions::{Reaction, Reactions};
 use tidelock_core::store::{Batch, SharedStore};
 use tidelock_core::telemetry::{EVENTS_EXECUTE, LOCK_WAIT, REACTION_RUN, WORKFLOW_RUN, WORKFLOW_STEP};
 use tidelock_core::workflow::{Client, Ctx, Failure, Worker, Workflow};
@@ -55,8 +55,7 @@ async fn request(path: &Path) {
 /// Runs a reaction and a worker on the same file, in another store, like another process.
 async fn follow_up(path: &Path) {
     let store = open(path).await;
-    let reaction =
-        Reaction::new("count").on(["Came"]).each(|_, _| async { Ok::<_, ReactionError>(Batch::new()) });
+    let reaction = Reaction::new("count").on(["Came"]).each(async |_, _| Ok::<_, Failure>(Batch::new()));
     let running = Reactions::new(Arc::clone(&store)).with(reaction).start().await.unwrap();
     let greet = async |cx: &Ctx, name: String| -> Result<String, Failure> {
         Ok(cx.step("say", async |_| Ok(format!("hello {name}"))).await?)

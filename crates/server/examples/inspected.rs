@@ -20,8 +20,8 @@ use tidelock::lease;
 use tidelock::lock::{LockClass, LockKey, Locks};
 use tidelock::model::retry::RetryPolicy;
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Schedule, Scheduler, TaskError};
+use tidelock::reactions::{Reaction, Reactions};
+use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::state::{PastChange, history_batch};
 use tidelock::store::Delta;
 use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
@@ -212,10 +212,10 @@ async fn orders(store: &SharedStore) -> Done {
 /// Fails for two orders until the mail server answers again.
 fn mails() -> Reaction {
     let budget = RetryPolicy { max_attempts: 2, base: Duration::from_millis(10), ..RetryPolicy::default() };
-    Reaction::new("send-mail").on(["placed"]).retry(budget).each(|turn, _| async move {
+    Reaction::new("send-mail").on(["placed"]).retry(budget).each(async |turn, _| {
         let name = turn.key().to_string();
         if !MENDED.load(Ordering::SeqCst) && (name.contains("o-7\"") || name.contains("bad-")) {
-            return Err(ReactionError::retry("smtp: 451 the mailbox of <b>nobody</b> is full\u{202e}"));
+            return Err(Failure::retry("smtp: 451 the mailbox of <b>nobody</b> is full\u{202e}"));
         }
         Ok(Batch::new())
     })
@@ -226,16 +226,16 @@ fn labels() -> Reaction {
     // Upper bound of the random backoff, longer than any test.
     let month = Duration::from_secs(30 * 24 * 3600);
     let patient = RetryPolicy { base: month, cap: month, ..RetryPolicy::default() };
-    Reaction::new("print-label").on(["placed"]).retry(patient).each(|turn, _| async move {
+    Reaction::new("print-label").on(["placed"]).retry(patient).each(async |turn, _| {
         if turn.key().to_string().contains("o-9\"") {
-            return Err(ReactionError::retry("the printer does not answer\n  at tray 2\n  of the warehouse"));
+            return Err(Failure::retry("the printer does not answer\n  at tray 2\n  of the warehouse"));
         }
         Ok(Batch::new())
     })
 }
 
 fn stock() -> Reaction {
-    Reaction::new("reserve-stock").on(["placed", "paid"]).each(|turn, event| async move {
+    Reaction::new("reserve-stock").on(["placed", "paid"]).each(async |turn, event| {
         let reserved = Key::new("reserved", [turn.key().to_string()])?;
         Ok(Batch::new().put(&reserved, Expect::Any, event.payload))
     })
@@ -320,11 +320,11 @@ fn scheduler(store: &SharedStore) -> Scheduler {
     let report = Schedule::new("nightly-report")
         .cron("30 2 * * *")
         .zone("Europe/Berlin")
-        .run(|_| async { Ok(Batch::new()) });
-    let beat = Schedule::new("heartbeat").every(Duration::from_secs(2)).run(|_| async { Ok(Batch::new()) });
+        .run(async |_| Ok(Batch::new()));
+    let beat = Schedule::new("heartbeat").every(Duration::from_secs(2)).run(async |_| Ok(Batch::new()));
     let fails = Schedule::new("invoices")
         .cron("0 6 * * MON")
-        .run(|_| async { Err::<Batch, _>(TaskError::non_retryable("the printer is broken")) });
+        .run(async |_| Err::<Batch, _>(Failure::permanent("the printer is broken")));
     Scheduler::new(Arc::clone(store))
         .with(report)
         .with(beat)

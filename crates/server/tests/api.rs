@@ -396,8 +396,7 @@ async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
 }
 
 async fn tasks_are_listed_and_shown(site: Site) {
-    let task =
-        |name: &str| Schedule::new(name).cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) });
+    let task = |name: &str| Schedule::new(name).cron("0 3 * * *").zone("UTC").run(async |_| Ok(Batch::new()));
     let scheduler = Scheduler::new(Arc::clone(&site.store)).with(task("a")).with(task("b"));
     let running = scheduler.start().await.unwrap();
     assert_eq!(Schedules::new(Arc::clone(&site.store)).list().await.unwrap().len(), 2);

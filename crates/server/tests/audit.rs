@@ -11,7 +11,7 @@ use common::logged::Logged;
 use common::{Site, encoded};
 use serde_json::{Value, json};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::WorkFilter;
 use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
@@ -37,13 +37,13 @@ async fn filled() -> SharedStore {
         tokio::task::yield_now().await;
     }
     worker.shutdown().await;
-    let task = Schedule::new("t").cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) });
+    let task = Schedule::new("t").cron("0 3 * * *").zone("UTC").run(async |_| Ok(Batch::new()));
     Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap().shutdown().await;
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
     let reaction = Reaction::new("mail")
         .on(["placed"])
         .retry(policy)
-        .each(|_, _| async { Err::<Batch, _>(ReactionError::retry("no")) });
+        .each(async |_, _| Err::<Batch, _>(Failure::retry("no")));
     let placed = NewEvent::new("placed".parse().unwrap(), Payload::null());
     let key = Key::new("order", ["bad"]).unwrap();
     store.apply(Batch::new().append(&key, Expect::Absent, [placed])).await.unwrap();
@@ -196,7 +196,7 @@ async fn a_key_that_put_itself_off_is_tried_when_its_row_is() {
         let open = shut.load(std::sync::atomic::Ordering::SeqCst);
         async move {
             let later = Due::After(Duration::from_hours(1));
-            if open { Ok(Batch::new()) } else { Err(ReactionError::Defer(later)) }
+            if open { Ok(Batch::new()) } else { Err(Failure::defer(later)) }
         }
     });
     let placed = NewEvent::new("placed".parse().unwrap(), Payload::null());

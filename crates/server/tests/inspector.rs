@@ -13,7 +13,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tidelock::lock::LockClass;
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::reactions::{Reaction, Reactions};
 use tidelock::state::{PastChange, history_batch};
 use tidelock::store::Delta;
 use tidelock_server::{Conflicts, Options, Server, Token, Tokens};
@@ -143,12 +143,8 @@ async fn a_caller_learns_what_it_may_do() {
 async fn stuck() -> (Site, tidelock::worker::WorkerHandle<tidelock::reactions::ReactionEngine>) {
     let site = Site::new();
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
-    let reaction = Reaction::new("mail").on(["placed"]).retry(policy).each(|turn, _| async move {
-        if turn.key().to_string().contains("bad") {
-            Err(ReactionError::retry("no"))
-        } else {
-            Ok(Batch::new())
-        }
+    let reaction = Reaction::new("mail").on(["placed"]).retry(policy).each(async |turn, _| {
+        if turn.key().to_string().contains("bad") { Err(Failure::retry("no")) } else { Ok(Batch::new()) }
     });
     for name in ["bad", "good"] {
         let placed = NewEvent::new("placed".parse().unwrap(), Payload::null());
@@ -353,7 +349,7 @@ async fn a_cycle_that_was_refused_is_remembered() {
 #[tokio::test]
 async fn tasks_are_asked_for_over_the_api() {
     let site = Site::new();
-    let task = tidelock::schedule::Schedule::new("t").cron("0 3 * * *").run(|_| async { Ok(Batch::new()) });
+    let task = tidelock::schedule::Schedule::new("t").cron("0 3 * * *").run(async |_| Ok(Batch::new()));
     let running =
         tidelock::schedule::Scheduler::new(Arc::clone(&site.store)).with(task).start().await.unwrap();
     assert_eq!(site.post("/api/v1/schedules/t/pause", &json!({"reason": "x"})).await.when(202)["task"], "t");
@@ -372,7 +368,7 @@ async fn the_lag_of_a_reaction_counts_events_that_wait_at_blocked_keys() {
     let store: SharedStore = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as _));
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
     let reaction = Reaction::new("mail").on(["placed"]).retry(policy);
-    let reaction = reaction.each(|_, _| async { Err::<Batch, _>(ReactionError::retry("no")) });
+    let reaction = reaction.each(async |_, _| Err::<Batch, _>(Failure::retry("no")));
     let placed = NewEvent::new("placed".parse().unwrap(), Payload::null());
     let key = Key::new("order", ["o"]).unwrap();
     store.apply(Batch::new().append(&key, Expect::Absent, [placed])).await.unwrap();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::{Site, encoded};
 use serde_json::json;
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::NewWork;
 
@@ -85,7 +85,7 @@ async fn fill(store: &SharedStore) {
 async fn fill_engines(store: &SharedStore, site: &Site) {
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
     let reaction = Reaction::new("mail").on(["sent"]).retry(policy);
-    let reaction = reaction.each(|_, _| async { Err::<Batch, _>(ReactionError::retry("no")) });
+    let reaction = reaction.each(async |_, _| Err::<Batch, _>(Failure::retry("no")));
     let name: tidelock::id::EventType = "sent".parse().unwrap();
     let stuck = (0..scaled(1_000)).map(|of| {
         let key = Key::new("letter", [format!("l-{of:06}")]).unwrap();
@@ -103,7 +103,7 @@ async fn fill_engines(store: &SharedStore, site: &Site) {
         cart.inc("/total", 1).await.unwrap();
     }
     let task = |n: usize| {
-        Schedule::new(format!("t-{n:04}")).cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) })
+        Schedule::new(format!("t-{n:04}")).cron("0 3 * * *").zone("UTC").run(async |_| Ok(Batch::new()))
     };
     let scheduler = (0..100).fold(Scheduler::new(Arc::clone(store)), |all, n| all.with(task(n)));
     scheduler.start().await.unwrap().shutdown().await;

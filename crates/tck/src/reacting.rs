@@ -94,7 +94,7 @@ pub(crate) async fn noted(conn: &Conn, reaction: &str, key: &Key) -> Vec<i64> {
 
 /// Returns a reaction that notes every event it handles.
 pub(crate) fn noting(name: &str) -> Reaction {
-    reaction(name).each(|turn, event| async move { Ok(note(turn.reaction(), turn.key(), &event)) })
+    reaction(name).each(async |turn, event| Ok(note(turn.reaction(), turn.key(), &event)))
 }
 
 /// A counter of passes that checks mutual exclusion per key.

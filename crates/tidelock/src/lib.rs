@@ -43,7 +43,7 @@ pub use caller_error::{Error, ErrorKind};
 pub use handle::Tidelock;
 pub use open::OpenOptions;
 pub use service::{Leadership, Service, ServiceHandle, ServiceReport};
-pub use tidelock_core::workflow::Failure;
+pub use tidelock_core::failure::Failure;
 pub use url::StoreUrl;
 
 pub use tidelock_core::store::Store;
@@ -77,6 +77,7 @@ pub mod prelude {
     pub use tidelock_core::clock::{Clock, Due, ManualClock, SystemClock, Timestamp};
     pub use tidelock_core::error::{Explain, Outcome, Retry};
     pub use tidelock_core::events::{Aggregate, Events};
+    pub use tidelock_core::failure::Failure;
     pub use tidelock_core::id::{
         DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
     };
@@ -94,7 +95,7 @@ pub mod prelude {
         ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent,
         NewWork, Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
     };
-    pub use tidelock_core::workflow::{Ctx, Failure, Queue, Signal, Workflow};
+    pub use tidelock_core::workflow::{Ctx, Queue, Signal, Workflow};
 
     pub use crate::{ErrorKind, Service, ServiceHandle, Tidelock};
 

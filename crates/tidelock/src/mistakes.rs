@@ -1,4 +1,4 @@
-//! Common mistakes with workflows, as documentation tests that must not compile. Each follows the correct version,
+//! Common mistakes with workflows and handlers, as documentation tests that must not compile. Each follows the correct version,
 //! which differs in the relevant line only, so that the mistake cannot fail for another reason. The guide shows the
 //! compiler's messages.
 
@@ -75,6 +75,35 @@ struct NotSend;
 /// # }
 /// ```
 struct ChangesVariable;
+
+/// A handler that captures a value that cannot be cloned: each call gets a clone.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::sync::atomic::{AtomicU32, Ordering};
+/// # use tidelock::prelude::*;
+/// let seen = Arc::new(AtomicU32::new(0));
+/// let count = Reaction::new("count").each(async move |_, _| {
+///     seen.fetch_add(1, Ordering::Relaxed);
+///     Ok(())
+/// });
+/// # drop(count);
+/// ```
+///
+/// The mistake:
+///
+/// ```compile_fail,E0277
+/// # use std::sync::Arc;
+/// # use std::sync::atomic::{AtomicU32, Ordering};
+/// # use tidelock::prelude::*;
+/// let seen = AtomicU32::new(0);
+/// let count = Reaction::new("count").each(async move |_, _| {
+///     seen.fetch_add(1, Ordering::Relaxed);
+///     Ok(())
+/// });
+/// # drop(count);
+/// ```
+struct CaptureNotClone;
 
 /// Code with another output than its workflow.
 ///

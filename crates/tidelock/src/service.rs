@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidelock_core::failure::Failure;
 use tidelock_core::housekeeping::Housekeeping;
 use tidelock_core::id::Owner;
 use tidelock_core::outbox::{Deliver, Outbox, Sender};
 use tidelock_core::projections::{Projection, Projections};
 use tidelock_core::reactions::{Reaction, Reactions};
 use tidelock_core::schedule::{Schedule, Scheduler};
-use tidelock_core::workflow::{Failure, Queue, Retention, Worker, Workflow, WorkflowFn};
+use tidelock_core::workflow::{Queue, Retention, Worker, Workflow, WorkflowFn};
 
 pub use handle::{ServiceHandle, ServiceReport};
 pub use leader::Leadership;
@@ -153,9 +154,12 @@ impl Service {
     /// lead, and the fencing token of its [`Leadership`] rejects late writes. A process that lost the lease, or whose
     /// handler returned, becomes a candidate again, after a pause that grows with each failure in a row. Candidates lead in
     /// the order of arrival. The lease is on the key `leader(NAME)`.
+    ///
+    /// The handler is an async function or closure. It is cloned for each term, so its captures should be cheap to clone. The
+    /// pause after a failure is at least that of [`Failure::retry_after`]; after [`Failure::permanent`] it is 30 seconds.
     pub fn leader<F, Fut>(mut self, name: &'static str, handler: F) -> Self
     where
-        F: Fn(Leadership) -> Fut + Send + Sync + 'static,
+        F: FnOnce(Leadership) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         self.leaders.push(Candidate::new(name, handler));

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
+use tidelock::outbox::{Delivery, Message, Outbox, Sender};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Schedule, Scheduler, TaskError};
+use tidelock::reactions::{Reaction, Reactions};
+use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
 use tokio::time::timeout;
 
@@ -23,7 +23,7 @@ fn store() -> SharedStore {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_reactions() {
     let store = store();
-    let handler = |_, _| async { Ok::<_, ReactionError>(Batch::new()) };
+    let handler = |_, _| async { Ok::<_, Failure>(Batch::new()) };
     let reactions = Reactions::new(Arc::clone(&store)).shutdown_timeout(ENDLESS).poll_interval(ENDLESS);
     let running = reactions.with(Reaction::new("one").each(handler)).start().await.unwrap();
     let event = NewEvent::new("Came".parse().unwrap(), Payload::null());
@@ -46,7 +46,7 @@ async fn of_workflows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_schedules() {
     let task = Schedule::new("one").every(Duration::from_millis(100)).timeout(ENDLESS);
-    let task = task.run(|_| async { Ok::<_, TaskError>(Batch::new()) });
+    let task = task.run(async |_| Ok::<_, Failure>(Batch::new()));
     let scheduler = Scheduler::new(store()).shutdown_timeout(ENDLESS);
     let running = scheduler.with(task).start().await.unwrap();
     let ran = async {
@@ -61,7 +61,7 @@ async fn of_schedules() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_outboxes() {
     let store = store();
-    let deliver = |_: Delivery| async { Ok::<_, Undelivered>(()) };
+    let deliver = |_: Delivery| async { Ok::<_, Failure>(()) };
     let sender = Sender::new(Arc::clone(&store), MAILS, deliver).timeout(ENDLESS);
     let sending = sender.shutdown_timeout(ENDLESS).poll_interval(ENDLESS).start().await.unwrap();
     let message = Message::new("a@example.com", "hello").unwrap();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use metrics_util::debugging::DebuggingRecorder;
 use tidelock::lease;
-use tidelock::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
+use tidelock::outbox::{Delivery, Message, Outbox, Sender};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Schedule, Scheduler, TaskError};
+use tidelock::reactions::{Reaction, Reactions};
+use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::telemetry::{Kind, METRICS};
 use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
 
@@ -53,7 +53,7 @@ async fn wait_for_a_lock() {
 }
 
 async fn react(store: &SharedStore) {
-    let reaction = Reaction::new("count").each(|_, _| async { Ok::<_, ReactionError>(Batch::new()) });
+    let reaction = Reaction::new("count").each(async |_, _| Ok::<_, Failure>(Batch::new()));
     let running = Reactions::new(Arc::clone(store)).with(reaction).start().await.unwrap();
     running.settle().await.unwrap();
     running.shutdown().await;
@@ -68,8 +68,7 @@ async fn run(store: &SharedStore) {
 }
 
 async fn schedule(store: &SharedStore) {
-    let task =
-        Schedule::new("beat").every(Duration::from_millis(100)).run(|_| async { Ok::<_, TaskError>(()) });
+    let task = Schedule::new("beat").every(Duration::from_millis(100)).run(async |_| Ok::<_, Failure>(()));
     let running = Scheduler::new(Arc::clone(store)).with(task).start().await.unwrap();
     while running.stats().runs == 0 {
         tokio::task::yield_now().await;
@@ -83,7 +82,7 @@ async fn miss() {
     let store: SharedStore = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as _));
     let start = async || {
         let task = Schedule::new("hourly").every(Duration::from_secs(3_600));
-        let task = task.run(|_| async { Ok::<_, TaskError>(()) });
+        let task = task.run(async |_| Ok::<_, Failure>(()));
         Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap()
     };
     start().await.shutdown().await;
@@ -98,7 +97,7 @@ async fn miss() {
 async fn send(store: &SharedStore) {
     let hello = Message::new("ada@example.com", "hello").unwrap();
     store.apply(MAILS.put(Batch::new(), &hello).unwrap()).await.unwrap();
-    let deliver = |_: Delivery| async { Ok::<_, Undelivered>(()) };
+    let deliver = |_: Delivery| async { Ok::<_, Failure>(()) };
     let sending = Sender::new(Arc::clone(store), MAILS, deliver).start().await.unwrap();
     while sending.stats().delivered == 0 {
         tokio::task::yield_now().await;

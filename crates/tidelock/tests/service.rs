@@ -167,7 +167,7 @@ async fn a_url_without_its_backend_names_the_feature() {
 #[tokio::test]
 async fn a_service_that_cannot_start_leaves_nothing_running() {
     let tide = Tidelock::open("memory:").await.unwrap();
-    let twice = |name: &str| Reaction::new(name).each(|_, _| async { Ok(()) });
+    let twice = |name: &str| Reaction::new(name).each(async |_, _| Ok(()));
     let service = tide.service().workflow(ORDER, order).reaction(twice("a")).reaction(twice("a"));
     assert!(service.start().await.is_err());
 
@@ -181,12 +181,9 @@ async fn one_process_leads_and_the_next_takes_over_at_shutdown() {
     let (led, mut leaders) = tokio::sync::mpsc::unbounded_channel();
     let candidate = |name: &'static str| {
         let led = led.clone();
-        tide.service().leader("rebalance", move |lead| {
-            let led = led.clone();
-            async move {
-                led.send((name, lead)).unwrap();
-                std::future::pending().await
-            }
+        tide.service().leader("rebalance", async move |lead| {
+            led.send((name, lead)).unwrap();
+            std::future::pending().await
         })
     };
     let first = candidate("first").start().await.unwrap();
@@ -213,15 +210,12 @@ async fn a_leader_that_fails_panics_or_is_robbed_leads_again() {
     let tide = Tidelock::open("memory:").await.unwrap();
     let (led, mut leaders) = tokio::sync::mpsc::unbounded_channel();
     let turns = Arc::new(AtomicU32::new(0));
-    let service = tide.service().leader("robbed", move |lead| {
-        let (turn, led) = (turns.fetch_add(1, Ordering::Relaxed), led.clone());
-        async move {
-            led.send(lead.fence()).unwrap();
-            match turn {
-                0 => Err(Failure::permanent("no plan")),
-                1 => panic!("no plan at all"),
-                _ => std::future::pending().await,
-            }
+    let service = tide.service().leader("robbed", async move |lead| {
+        led.send(lead.fence()).unwrap();
+        match turns.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(Failure::new("no plan")),
+            1 => panic!("no plan at all"),
+            _ => std::future::pending().await,
         }
     });
     let service = service.start().await.unwrap();

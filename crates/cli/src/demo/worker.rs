@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tidelock::housekeeping::{Housekeeping, HousekeepingHandle};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions};
+use tidelock::reactions::{Reaction, ReactionEngine, Reactions};
 use tidelock::schedule::{CatchUp, Overlap, Schedule, ScheduleEngine, Scheduler};
 use tidelock::store::Event;
 use tidelock::worker::WorkerHandle;
@@ -136,14 +136,12 @@ impl AtWork {
 /// Refills a shelf that ran low. The decision and the progress of the reaction are one commit.
 fn fill_shelves(desk: &Desk) -> Reaction {
     let (events, shop) = (desk.events.clone(), desk.shop.clone());
-    of_this_shop(Reaction::new(desk.shop.named("fill-shelves")).on(["RanLow"]), shop).each(move |_, event| {
-        let events = events.clone();
-        async move {
-            let Some(shelf) = shelf(&event.stream) else { return Ok(Batch::new()) };
-            let answers = Some(event.version.0);
-            let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>([stock.fill(answers)]));
-            decided.await.map_err(ReactionError::from)
-        }
+    let reaction = of_this_shop(Reaction::new(desk.shop.named("fill-shelves")).on(["RanLow"]), shop);
+    reaction.each(async move |_, event| {
+        let Some(shelf) = shelf(&event.stream) else { return Ok(Batch::new()) };
+        let answers = Some(event.version.0);
+        let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>([stock.fill(answers)]));
+        Ok(decided.await?)
     })
 }
 
@@ -151,13 +149,11 @@ fn fill_shelves(desk: &Desk) -> Reaction {
 fn count_sales(desk: &Desk) -> Reaction {
     let shop = desk.shop.clone();
     let counting = shop.clone();
-    of_this_shop(Reaction::new(shop.named("count-sales")).on(["Reserved"]), shop).each(move |_, event| {
-        let counted = counted(&counting, &event);
-        async move { counted }
-    })
+    let reaction = of_this_shop(Reaction::new(shop.named("count-sales")).on(["Reserved"]), shop);
+    reaction.each(async move |_, event| counted(&counting, &event))
 }
 
-fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
+fn counted(shop: &Shop, event: &Event) -> Result<Batch, Failure> {
     let sold = tidelock::events::decode::<StockEvent>(&event.event_type, &event.payload)?;
     let item = shelf(&event.stream);
     let (Some(item), StockEvent::Reserved { count, done }) =
@@ -166,7 +162,7 @@ fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
         return Ok(Batch::new());
     };
     let sold = shop.sell(item, Sales::of(done.order, count));
-    sold.map_err(|error| ReactionError::non_retryable(format!("{error:#}")))
+    sold.map_err(|error| Failure::permanent(format!("{error:#}")))
 }
 
 /// Restricts a reaction to the shelves of one demo, with one key per shelf.
@@ -192,17 +188,10 @@ fn take_stock(shop: &Shop) -> Result<Schedule> {
     let task = Schedule::new(shop.named("take-stock")).every(TAKE_EVERY);
     // No fire gives up in a demo, regardless of how many times its process loses the lease.
     let task = task.catch_up(CatchUp::All(MAKE_UP)).overlap(Overlap::QueueAll).retry_policy(desk::PATIENT);
-    Ok(task.run(move |fire| {
-        let key = key.clone();
-        async move {
-            let none = Payload::from_json(r#"{"fires": []}"#)?;
-            let at = fire.time().as_micros();
-            Ok::<_, tidelock::schedule::TaskError>(Batch::new().merge_or_create(
-                &key,
-                none,
-                [Delta::push("/fires", at)],
-            ))
-        }
+    Ok(task.run(async move |tick| {
+        let none = Payload::from_json(r#"{"fires": []}"#)?;
+        let at = tick.time().as_micros();
+        Ok(Batch::new().merge_or_create(&key, none, [Delta::push("/fires", at)]))
     }))
 }
 

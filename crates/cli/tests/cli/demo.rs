@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidelock::prelude::*;
-use tidelock::schedule::{Doing, Schedule, Scheduler, Schedules, TaskError};
+use tidelock::schedule::{Doing, Schedule, Scheduler, Schedules};
 
 use crate::support::{command, stderr, stdout, tidelock};
 
@@ -69,7 +69,7 @@ async fn two_demos_at_once_and_a_program_with_tasks_leave_each_other_alone() {
     let store: SharedStore = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).await.unwrap());
     let task = Schedule::new("backup")
         .every(Duration::from_secs(3600))
-        .run(|_| async { Ok::<_, TaskError>(Batch::new()) });
+        .run(async |_| Ok::<_, Failure>(Batch::new()));
     Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap().shutdown().await;
     let play = || {
         let args =

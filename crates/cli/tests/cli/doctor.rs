@@ -160,7 +160,7 @@ async fn with_a_stopped_reaction(path: &Path) {
     let an_hour_ago = Timestamp::from_micros((now - Duration::from_hours(1)).as_micros().try_into().unwrap());
     let clock = Arc::new(ManualClock::new(an_hour_ago));
     let store = SqliteStore::open(path, SqliteOptions { clock, ..SqliteOptions::default() }).await.unwrap();
-    let reaction = Reaction::new("notify").each(|_, _| async { Ok(Batch::new()) });
+    let reaction = Reaction::new("notify").each(async |_, _| Ok(Batch::new()));
     let running = Reactions::new(Arc::new(store.clone())).with(reaction).start().await.unwrap();
     running.shutdown().await;
     // More internal events than one look at the log returns.

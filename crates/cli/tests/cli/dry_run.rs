@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tidelock::edge::{Answer, Fingerprint, Idempotency, Reserved};
 use tidelock::outbox::{Message, Outbox};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::{Page, WorkFilter};
 use tidelock::workflow::{Client, Ctx, Failure, Status, Worker, Workflow};
@@ -42,7 +42,7 @@ impl Site {
         site.blocked_work().await;
         site.stuck_reaction().await;
         site.runs().await;
-        let report = Schedule::new("report").cron("@daily").run(|_| async { Ok(()) });
+        let report = Schedule::new("report").cron("@daily").run(async |_| Ok(()));
         Scheduler::new(Arc::clone(&site.store)).with(report).start().await.unwrap().shutdown().await;
         let answered = Idempotency::new(&site.store).reserve("", "order-17", &Fingerprint::of(["a"])).await;
         let Reserved::Run(reservation) = answered.unwrap() else { panic!("it is new") };
@@ -80,7 +80,7 @@ impl Site {
         }
         // The second round executes the request made after the first.
         for round in 1..=2 {
-            let refuses = |_, _| async { Err::<Batch, _>(ReactionError::non_retryable("no")) };
+            let refuses = |_, _| async { Err::<Batch, _>(Failure::permanent("no")) };
             let reaction = Reaction::new("mail").on(["Placed"]).each(refuses);
             let running = Reactions::new(Arc::clone(&self.store)).with(reaction).start().await.unwrap();
             running.settle().await.unwrap();

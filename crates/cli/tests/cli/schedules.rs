@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidelock::prelude::*;
-use tidelock::schedule::{Schedule, ScheduleEngine, Scheduler, Schedules, TaskError};
+use tidelock::schedule::{Schedule, ScheduleEngine, Scheduler, Schedules};
 use tidelock::worker::WorkerHandle;
 
 use crate::support::{self, stderr, stdout};
@@ -26,10 +26,9 @@ impl Site {
         let path = directory.path().join("a.db");
         let store: SharedStore = Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap());
         let scheduler = Scheduler::new(Arc::clone(&store)).poll_interval(Duration::from_millis(10));
-        let report =
-            Schedule::new("report").cron("0 0 29 2 *").zone("Europe/Berlin").run(|_| async { Ok(()) });
+        let report = Schedule::new("report").cron("0 0 29 2 *").zone("Europe/Berlin").run(async |_| Ok(()));
         let fails = Schedule::new("fails").cron("@yearly").retry(Duration::from_hours(1));
-        let fails = fails.run(|_| async { Err::<(), _>(TaskError::retry("the printer\nis broken")) });
+        let fails = fails.run(async |_| Err::<(), _>(Failure::retry("the printer\nis broken")));
         let running = scheduler.with(report).with(fails).start().await.unwrap();
         Self { directory, tasks: Schedules::new(store), running: Some(running) }
     }

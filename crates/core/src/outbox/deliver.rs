@@ -1,14 +1,13 @@
-//! Delivery callback of an outbox, and its result.
-
-use std::fmt;
-use std::time::Duration;
+//! Delivery callback of an outbox.
 
 use async_trait::async_trait;
 
 use super::message::Written;
+use crate::failure::Failure;
 use crate::payload::Payload;
 
-/// A function that delivers messages. Async closures from [`Delivery`] to `Result<(), Undelivered>` implement it.
+/// A function that delivers messages. Async functions and closures from [`Delivery`] to `Result<(), Failure>` implement it:
+/// `async move |message: Delivery| { … }`. A closure is cloned for each delivery, so its captures should be cheap to clone.
 #[async_trait]
 pub trait Deliver: Send + Sync + 'static {
     /// Delivers one message. It may be called again with the same message, even after it has succeeded. Pass the
@@ -16,17 +15,17 @@ pub trait Deliver: Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future is dropped on a timeout, at shutdown, and when the lease of the message may have expired.
-    async fn deliver(&self, message: Delivery) -> Result<(), Undelivered>;
+    async fn deliver(&self, message: Delivery) -> Result<(), Failure>;
 }
 
 #[async_trait]
 impl<F, Fut> Deliver for F
 where
-    F: Fn(Delivery) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Undelivered>> + Send,
+    F: FnOnce(Delivery) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failure>> + Send,
 {
-    async fn deliver(&self, message: Delivery) -> Result<(), Undelivered> {
-        self(message).await
+    async fn deliver(&self, message: Delivery) -> Result<(), Failure> {
+        self.clone()(message).await
     }
 }
 
@@ -70,45 +69,3 @@ impl Delivery {
         self.attempt
     }
 }
-
-/// A failed delivery, and whether a retry can help.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undelivered {
-    pub(super) reason: String,
-    pub(super) again: Again,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
-    Later,
-    NotBefore(Duration),
-    Never,
-}
-
-impl Undelivered {
-    /// Creates a temporary failure. The message is retried according to the policy.
-    #[must_use]
-    pub fn later(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), again: Again::Later }
-    }
-
-    /// Creates a temporary failure that is not retried before `wait` has passed, as the receiver asked.
-    #[must_use]
-    pub fn not_before(wait: Duration, reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), again: Again::NotBefore(wait) }
-    }
-
-    /// Creates a permanent failure. The message is blocked at once.
-    #[must_use]
-    pub fn never(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), again: Again::Never }
-    }
-}
-
-impl fmt::Display for Undelivered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for Undelivered {}

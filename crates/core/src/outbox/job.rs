@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 
-use super::deliver::{Again, Delivery, Undelivered};
+use super::deliver::Delivery;
 use super::message::Written;
 use super::sender::OutboxEngine;
 use crate::clock::Due;
+use crate::failure::Failure;
 use crate::model::retry::AfterFailure;
 use crate::payload::Payload;
 use crate::runtime::jitter::fraction;
@@ -31,7 +32,7 @@ pub(super) struct Job {
 /// The outcome of one attempt.
 enum Ended {
     Delivered,
-    Failed(Undelivered),
+    Failed(Failure),
     /// It was cancelled: the lease is lost, or the process shuts down.
     BrokenOff,
 }
@@ -123,30 +124,23 @@ impl Job {
             ended = delivering => match ended {
                 Ok(Ok(())) => Ended::Delivered,
                 Ok(Err(error)) => Ended::Failed(error),
-                Err(panic) => Ended::Failed(Undelivered::later(format!("it panicked: {}", text(&*panic)))),
+                Err(panic) => Ended::Failed(Failure::new(format!("it panicked: {}", text(&*panic)))),
             },
             () = sleep_until(Instant::now() + limit) => {
-                Ended::Failed(Undelivered::later(format!("it was not delivered within {limit:?}")))
+                Ended::Failed(Failure::new(format!("it was not delivered within {limit:?}")))
             }
         }
     }
 
-    async fn failed(&self, attempts: u32, error: &Undelivered) {
-        let next = match error.again {
-            Again::Never => AfterFailure::Block,
-            Again::Later | Again::NotBefore(_) => {
-                self.engine.options.retry.after_failure(attempts, fraction())
+    async fn failed(&self, attempts: u32, error: &Failure) {
+        match self.engine.options.retry.after_failure(attempts, fraction()) {
+            AfterFailure::Again(wait) if !error.is_permanent() => {
+                let wait = error.wait(wait, self.engine.worker.store.estimated_now());
+                let batch = Batch::new().fail(self.work.lease(), error.message(), Due::After(wait));
+                self.commit(batch).await;
             }
-        };
-        match (next, error.again) {
-            (AfterFailure::Block, _) => self.block(&error.reason).await,
-            (AfterFailure::Again(wait), Again::NotBefore(asked)) => self.later(error, wait.max(asked)).await,
-            (AfterFailure::Again(wait), _) => self.later(error, wait).await,
+            AfterFailure::Again(_) | AfterFailure::Block => self.block(error.message()).await,
         }
-    }
-
-    async fn later(&self, error: &Undelivered, wait: std::time::Duration) {
-        self.commit(Batch::new().fail(self.work.lease(), &error.reason, Due::After(wait))).await;
     }
 
     async fn block(&self, reason: &str) {

@@ -1,7 +1,7 @@
 //! Builder of a projection.
 
-use std::error::Error;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -10,19 +10,17 @@ use serde::de::DeserializeOwned;
 use super::names;
 use crate::error::InvalidInput;
 use crate::events::{Aggregate, EventNames, Upcasters, decode};
+use crate::failure::Failure;
 use crate::id::{EventId, EventType};
 use crate::key::{Arg, Key, KeyPrefix};
 use crate::payload::Payload;
-use crate::reactions::{Reaction, ReactionError};
+use crate::reactions::Reaction;
 use crate::store::{Batch, Delta, Event, Expect, NewEvent};
-
-/// An error of a projection function.
-pub type ProjectError = Box<dyn Error + Send + Sync>;
 
 /// The most events that are projected in one commit.
 const TOGETHER: usize = 100;
 
-type Project = Arc<dyn Fn(&Fact<'_>, &mut Rows) -> Result<(), ProjectError> + Send + Sync>;
+type Project = Arc<dyn Fn(&Fact<'_>, &mut Rows) -> Result<(), Failure> + Send + Sync>;
 type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
 
 /// The fields of an event that are known both before and after its commit.
@@ -124,10 +122,13 @@ pub struct Projection {
 impl Projection {
     /// Creates a version of a projection, starting at 1. Raise the version when the function changes. Its rows are
     /// documents of the kind `name/v1`, `name/v2` and so on.
+    ///
+    /// The function is deterministic, so a retry would fail in the same way: a failure blocks the key at once. Only
+    /// [`retry_after`](Failure::retry_after) and [`defer`](Failure::defer) let it run again.
     pub fn new(
         name: impl Into<String>,
         version: u32,
-        project: impl Fn(&Fact<'_>, &mut Rows) -> Result<(), ProjectError> + Send + Sync + 'static,
+        project: impl Fn(&Fact<'_>, &mut Rows) -> Result<(), Failure> + Send + Sync + 'static,
     ) -> Self {
         let (types, project) = (Vec::new(), Arc::new(project));
         let upcasters = Upcasters::default();
@@ -222,14 +223,21 @@ impl Projection {
             reaction = reaction.to(move |event| choose(event));
         }
         let projection = self.clone();
-        reaction.each(move |_, event| {
+        reaction.each_answer(move |_, event| {
             let mut rows = projection.rows();
             let Event { stream, event_type, payload, id, correlation, .. } = &event;
             let fact = Fact { stream, event_type, payload, id: *id, correlation: correlation.as_deref() };
-            // The function is deterministic, so a retry would fail in the same way.
-            let projected = (projection.project)(&fact, &mut rows).map_err(ReactionError::non_retryable);
-            async move { projected.map(|()| rows.batch) }
+            let projected = (projection.project)(&fact, &mut rows).map_err(conclusive);
+            Box::pin(ready(projected.map(|()| rows.batch.into())))
         })
+    }
+}
+
+/// Makes a failure permanent, unless it names the time of a retry: the function is deterministic.
+fn conclusive(failure: Failure) -> Failure {
+    match (failure.minimum_wait(), failure.deferral()) {
+        (None, None) => Failure::permanent(failure.message()),
+        _ => failure,
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::projection::{ProjectError, Projection, Rows};
+use super::projection::{Projection, Rows};
 use crate::events::{Aggregate, EventDecoder, EventNames};
+use crate::failure::Failure;
 use crate::key::{Arg, KeyPrefix};
 
 impl Projection {
@@ -41,7 +42,7 @@ impl<A: Aggregate> TypedProjection<A> {
     /// Sets the function. It receives the id of the aggregate, the event, and the rows to change.
     pub fn each(
         self,
-        project: impl Fn(Arg, A::Event, &mut Rows) -> Result<(), ProjectError> + Send + Sync + 'static,
+        project: impl Fn(Arg, A::Event, &mut Rows) -> Result<(), Failure> + Send + Sync + 'static,
     ) -> Projection {
         let Self { name, version, names, .. } = self;
         let decoder = EventDecoder::<A>::new();

@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::context::ReactionCtx;
-use super::decide::Failure;
 use super::definition::Definition;
-use super::effects::{Effects, ReactionError, told};
+use super::effects::Effects;
 use super::reaction::Handler;
 use crate::clock::Due;
 use crate::events::Context;
+use crate::failure::Failure;
 use crate::key::Key;
 use crate::runtime::panic::{isolate, text};
 use crate::store::Event;
@@ -73,7 +73,7 @@ impl Call<'_> {
         let answer = match begun {
             Ok(Some(answer)) => AssertUnwindSafe(answer).catch_unwind().instrument(span),
             Ok(None) => return Called::Did(Effects::none()),
-            Err(panicked) => return Called::Failed(Failure::Again(panicked)),
+            Err(panicked) => return Called::Failed(Failure::new(panicked)),
         };
         tokio::select! {
             biased;
@@ -81,8 +81,8 @@ impl Call<'_> {
             () = self.worker.cut.cancelled() => Called::Cut,
             answer = answer => match answer {
                 Ok(Ok(effects)) => Called::Did(effects),
-                Ok(Err(error)) => Called::Failed(failure(error)),
-                Err(panic) => Called::Failed(Failure::Again(format!("the handler panicked: {}", text(&*panic)))),
+                Ok(Err(failure)) => Called::Failed(failure),
+                Err(panic) => Called::Failed(Failure::new(format!("the handler panicked: {}", text(&*panic)))),
             },
         }
     }
@@ -101,20 +101,12 @@ impl Call<'_> {
                 Ok(Err(error)) if error.is_newer() => {
                     let reaction = &self.definition.name;
                     tracing::warn!(target: REACTIONS, %reaction, %error, "event has a newer shape, key deferred");
-                    Err(Failure::Later(Due::After(NEWER_SHAPE)))
+                    Err(Failure::defer(Due::After(NEWER_SHAPE)))
                 }
-                Ok(Err(error)) => Err(Failure::Never(error.to_string())),
-                Err(panicked) => Err(Failure::Again(panicked)),
+                Ok(Err(error)) => Err(Failure::permanent(error.to_string())),
+                Err(panicked) => Err(Failure::new(panicked)),
             }
         };
         events.into_iter().map(one).collect()
-    }
-}
-
-fn failure(error: ReactionError) -> Failure {
-    match error {
-        ReactionError::Retry(error) => Failure::Again(told(&*error)),
-        ReactionError::NonRetryable(error) => Failure::Never(told(&*error)),
-        ReactionError::Defer(due) => Failure::Later(due),
     }
 }

@@ -12,6 +12,7 @@ use super::stored::Stored;
 use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::events::Upcasters;
+use crate::failure::Failure;
 use crate::id::{EventType, Position};
 use crate::key::{Key, KeyPrefix};
 use crate::model::retry::{AfterFailure, RetryPolicy};
@@ -44,17 +45,6 @@ impl Interest {
     }
 }
 
-/// A failure of a handler.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// It may succeed when retried.
-    Again(String),
-    /// It is permanent.
-    Never(String),
-    /// The handler asked to be deferred.
-    Later(Due),
-}
-
 /// The consequence of a failure for the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -78,14 +68,19 @@ pub(super) struct Rules {
 impl Rules {
     /// Returns the consequence of a failure in attempt number `attempts`. `random` is the jitter of the wait, see
     /// [`RetryPolicy::after_failure`].
-    pub(super) fn after(&self, failure: Failure, attempts: u32, random: f64) -> Verdict {
-        match failure {
-            Failure::Later(due) => Verdict::Defer(due),
-            Failure::Never(error) => self.give_up(error),
-            Failure::Again(error) => match self.retry.after_failure(attempts, random) {
-                AfterFailure::Again(wait) => Verdict::Retry { error, wait },
-                AfterFailure::Block => self.give_up(format!("gave up after {attempts} attempts: {error}")),
-            },
+    pub(super) fn after(&self, failure: &Failure, attempts: u32, random: f64) -> Verdict {
+        if let Some(due) = failure.deferral() {
+            return Verdict::Defer(due);
+        }
+        let error = failure.message().to_owned();
+        if failure.is_permanent() {
+            return self.give_up(error);
+        }
+        match self.retry.after_failure(attempts, random) {
+            AfterFailure::Again(wait) => {
+                Verdict::Retry { error, wait: wait.max(failure.minimum_wait().unwrap_or_default()) }
+            }
+            AfterFailure::Block => self.give_up(format!("gave up after {attempts} attempts: {error}")),
         }
     }
 

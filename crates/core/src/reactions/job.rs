@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::call::{Call, Called};
-use super::decide::{self, End, Failure, Pace, Verdict};
+use super::decide::{self, End, Pace, Verdict};
 use super::definition::Definition;
 use super::notes::RowNote;
 use super::stored::Stored;
@@ -17,6 +17,7 @@ use super::suspect;
 use super::{parked, routed};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
+use crate::failure::Failure;
 use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::runtime::jitter::fraction;
@@ -191,7 +192,7 @@ impl Job {
         let bite = self.pace.bite(self.definition.several(), self.queue.len());
         let items: Vec<Item> = self.queue.drain(..bite).collect();
         if let Some(reason) = items.iter().find_map(|item| item.broken.clone()) {
-            return self.failed(items, Failure::Never(reason)).await;
+            return self.failed(items, Failure::permanent(reason)).await;
         }
         let call = Call {
             worker: &self.worker,
@@ -259,10 +260,10 @@ impl Job {
             return Flow::On;
         }
         let failure = match refusal {
-            Refusal::Invalid(_) => Failure::Never(format!("its effects are refused: {refusal}")),
-            _ => Failure::Again(format!("its effects are refused: {refusal}")),
+            Refusal::Invalid(_) => Failure::permanent(format!("its effects are refused: {refusal}")),
+            _ => Failure::new(format!("its effects are refused: {refusal}")),
         };
-        self.judge(failure).await
+        self.judge(&failure).await
     }
 
     /// Defers the row briefly after many lost races, without counting an attempt.
@@ -281,15 +282,15 @@ impl Job {
             self.queue.push_front(item);
         }
         let last_chance = !self.definition.rules.retry.allows(self.attempts.saturating_add(1));
-        if several && (last_chance || matches!(failure, Failure::Never(_))) {
+        if several && (last_chance || failure.is_permanent()) {
             // An event must not be given up because of another one.
             self.pace = Pace::Careful;
             return Flow::On;
         }
-        self.judge(failure).await
+        self.judge(&failure).await
     }
 
-    async fn judge(&mut self, failure: Failure) -> Flow {
+    async fn judge(&mut self, failure: &Failure) -> Flow {
         let verdict = self.definition.rules.after(failure, self.attempts, fraction());
         self.sentence(verdict).await
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::ReactionCtx;
-use super::effects::{Effects, ReactionError};
+use super::effects::Effects;
 use crate::events::{Aggregate, EventNames, Start, Upcasters};
+use crate::failure::Failure;
 use crate::id::{EventType, Lane};
 use crate::key::{Key, KeyPrefix};
 use crate::model::limits::PAGE_ROWS;
@@ -36,7 +37,7 @@ const RETRY: RetryPolicy = RetryPolicy {
 /// The default limit of events per grant.
 const EVENTS: usize = 100;
 
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Effects, ReactionError>> + Send>>;
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Effects, Failure>> + Send>>;
 pub(super) type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
 
 /// The user's handler.
@@ -176,33 +177,64 @@ impl Reaction {
 
     /// Handles one event at a time. The effects of an event are committed before the handler receives the next one, unless
     /// [`together`](Self::together) is set.
-    pub fn each<F, Fut, R>(mut self, handler: F) -> Self
+    ///
+    /// The handler is an async function or closure. It is cloned for each event, so its captures should be cheap to clone, and
+    /// an `async move` closure can borrow from them and from the context:
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidelock_core::reactions::Reaction;
+    ///
+    /// # struct Mailer;
+    /// # impl Mailer { async fn send(&self, _: &str, _: &str) -> Result<(), std::io::Error> { Ok(()) } }
+    /// let mailer = Arc::new(Mailer);
+    /// let mail = Reaction::new("mail").on(["Placed"]).each(async move |cx, event| {
+    ///     mailer.send(event.payload.as_str(), &cx.effect_key(&event)).await?;
+    ///     Ok(())
+    /// });
+    /// # drop(mail);
+    /// ```
+    pub fn each<F, Fut, R>(self, handler: F) -> Self
     where
-        F: Fn(ReactionCtx, Event) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
+        F: FnOnce(ReactionCtx, Event) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Failure>> + Send + 'static,
         R: Into<Effects>,
     {
-        let each = move |turn: ReactionCtx, event: Event| -> Answer {
-            let answer = handler(turn, event);
+        self.each_answer(move |cx, event| {
+            let answer = handler.clone()(cx, event);
             Box::pin(async move { answer.await.map(Into::into) })
-        };
-        self.handler = Some(Handler::Each(Arc::new(each)));
+        })
+    }
+
+    /// Sets a handler of single events whose future is boxed.
+    pub(crate) fn each_answer(
+        mut self,
+        handler: impl Fn(ReactionCtx, Event) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        self.handler = Some(Handler::Each(Arc::new(handler)));
         self
     }
 
     /// Handles several events of a key at once, up to the limit of a grant, in one commit. After a failure the handler
     /// receives them one by one, so that a bad event does not affect its neighbours.
-    pub fn batch<F, Fut, R>(mut self, handler: F) -> Self
+    pub fn batch<F, Fut, R>(self, handler: F) -> Self
     where
-        F: Fn(ReactionCtx, Vec<Event>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
+        F: FnOnce(ReactionCtx, Vec<Event>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Failure>> + Send + 'static,
         R: Into<Effects>,
     {
-        let batch = move |turn: ReactionCtx, events: Vec<Event>| -> Answer {
-            let answer = handler(turn, events);
+        self.batch_answer(move |cx, events| {
+            let answer = handler.clone()(cx, events);
             Box::pin(async move { answer.await.map(Into::into) })
-        };
-        self.handler = Some(Handler::Batch(Arc::new(batch)));
+        })
+    }
+
+    /// Sets a handler of several events whose future is boxed.
+    pub(super) fn batch_answer(
+        mut self,
+        handler: impl Fn(ReactionCtx, Vec<Event>) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        self.handler = Some(Handler::Batch(Arc::new(handler)));
         self
     }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::call::{Call, Called};
-use super::decide::Failure;
 use super::definition::Definition;
 use super::effects::Effects;
 use super::names;
@@ -141,10 +140,10 @@ impl Replay {
         };
         match call.run(vec![event]).await {
             Called::Did(effects) => Ended::Did(document, effects),
-            Called::Failed(Failure::Later(due)) => Ended::Later(due),
-            Called::Failed(Failure::Again(error) | Failure::Never(error)) => {
-                Ended::InVain(document, note, error)
-            }
+            Called::Failed(failure) => match failure.deferral() {
+                Some(due) => Ended::Later(due),
+                None => Ended::InVain(document, note, failure.message().to_owned()),
+            },
             Called::Lost | Called::Cut => Ended::Back,
         }
     }

@@ -51,7 +51,7 @@ async fn noted(store: &SharedStore) -> Vec<i64> {
 }
 
 fn noting(name: &str) -> Reaction {
-    Reaction::new(name).each(|_, event| async move { Ok(note(&event)) })
+    Reaction::new(name).each(async |_, event| Ok(note(&event)))
 }
 
 async fn row(store: &SharedStore, reaction: &str, key: &Key) -> WorkRow {

@@ -9,11 +9,12 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::context::ReactionCtx;
-use super::effects::{Effects, ReactionError};
+use super::effects::Effects;
 use super::error::ReactionsError;
-use super::reaction::Reaction;
+use super::reaction::{Answer, Reaction};
 use crate::error::InvalidInput;
 use crate::events::{Aggregate, Context, EventDecoder, EventNames, TypedEvent};
+use crate::failure::Failure;
 use crate::key::{Arg, KeyPrefix};
 use crate::store::{Event, NewEvent};
 
@@ -35,9 +36,9 @@ impl Reaction {
     /// #     type Event = StockEvent;
     /// #     fn apply(&mut self, _: &StockEvent) {}
     /// # }
-    /// let notify = Reaction::of::<Stock>("notify").on(["Reserved"]).each(|ctx, id, event| async move {
+    /// let notify = Reaction::of::<Stock>("notify").on(["Reserved"]).each(async |cx, id, event| {
     ///     if let StockEvent::Reserved { order, count } = event {
-    ///         println!("{order}: {count} of {id} at {}, {}", ctx.event().at, ctx.effect_key());
+    ///         println!("{order}: {count} of {id} at {}, {}", cx.event().at, cx.effect_key());
     ///     }
     ///     Ok(())
     /// });
@@ -81,47 +82,48 @@ impl<A: Aggregate> TypedReaction<A> {
     /// Handles one event at a time, like [`Reaction::each`]. The handler receives the id of the aggregate and the event.
     pub fn each<F, Fut, R>(self, handler: F) -> Reaction
     where
-        F: Fn(EventCtx, Arg, A::Event) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
+        F: FnOnce(EventCtx, Arg, A::Event) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Failure>> + Send + 'static,
         R: Into<Effects> + 'static,
     {
         let decoder = EventDecoder::<A>::new();
-        self.reaction.each(move |ctx, event| {
-            let typed = decoder.typed(event).map_err(ReactionError::non_retryable);
-            let run = typed.map(|typed| {
+        self.reaction.each_answer(move |ctx, event| {
+            let typed = decoder.typed(event).map_err(Failure::permanent);
+            finish(typed.map(|typed| {
                 let TypedEvent { id, event, raw } = typed?;
-                Some(handler(EventCtx { ctx, event: raw }, id, event))
-            });
-            finish(run)
+                Some(handler.clone()(EventCtx { ctx, event: raw }, id, event))
+            }))
         })
     }
 
     /// Handles several events at once, like [`Reaction::batch`]. An event that cannot be decoded fails alone.
     pub fn batch<F, Fut, R>(self, handler: F) -> Reaction
     where
-        F: Fn(ReactionCtx, Vec<TypedEvent<A>>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
+        F: FnOnce(ReactionCtx, Vec<TypedEvent<A>>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Failure>> + Send + 'static,
         R: Into<Effects> + 'static,
     {
         let decoder = EventDecoder::<A>::new();
-        self.reaction.batch(move |ctx, events| {
+        self.reaction.batch_answer(move |ctx, events| {
             let typed = events.into_iter().filter_map(|event| decoder.typed(event).transpose());
-            let typed = typed.collect::<Result<Vec<_>, _>>().map_err(ReactionError::non_retryable);
-            finish(typed.map(|typed| (!typed.is_empty()).then(|| handler(ctx, typed))))
+            let typed = typed.collect::<Result<Vec<_>, _>>().map_err(Failure::permanent);
+            finish(typed.map(|typed| (!typed.is_empty()).then(|| handler.clone()(ctx, typed))))
         })
     }
 }
 
 /// Awaits a handler. There is none if every event was skipped.
-async fn finish<Fut, R>(run: Result<Option<Fut>, ReactionError>) -> Result<Effects, ReactionError>
+fn finish<Fut, R>(run: Result<Option<Fut>, Failure>) -> Answer
 where
-    Fut: Future<Output = Result<R, ReactionError>>,
-    R: Into<Effects>,
+    Fut: Future<Output = Result<R, Failure>> + Send + 'static,
+    R: Into<Effects> + 'static,
 {
-    match run? {
-        Some(run) => run.await.map(Into::into),
-        None => Ok(Effects::none()),
-    }
+    Box::pin(async move {
+        match run? {
+            Some(run) => run.await.map(Into::into),
+            None => Ok(Effects::none()),
+        }
+    })
 }
 
 impl<A> fmt::Debug for TypedReaction<A> {

@@ -10,10 +10,10 @@ use tracing::Instrument as _;
 
 use super::change::Ended;
 use super::engine::ScheduleEngine;
-use super::error::TaskError;
 use super::record::Begun;
 use super::task::{Action, RunFuture, Schedule};
 use super::tick::Tick;
+use crate::failure::Failure;
 use crate::runtime::panic::{isolate, text};
 use crate::runtime::timer::sleep_until;
 use crate::store::Batch;
@@ -47,18 +47,20 @@ impl Call<'_> {
         match &self.task.action {
             Some(Action::Call(code)) => match isolate("the task", || code(fire)) {
                 Ok(running) => self.running(running).await,
-                Err(panicked) => Called::Ended(Ended::Failed(panicked), Batch::new()),
+                Err(panicked) => Called::Ended(failed(panicked), Batch::new()),
             },
             Some(Action::Start(start)) => {
                 let client = Client::new(Arc::clone(&self.engine.worker.store));
                 let (ended, batch) = match isolate("the input of the workflow", || start(&client, &fire)) {
                     Ok(Ok((run, batch))) => (Ended::Started(run), batch),
-                    Ok(Err(error)) => (Ended::ForGood(error.to_string()), Batch::new()),
-                    Err(panicked) => (Ended::Failed(panicked), Batch::new()),
+                    Ok(Err(error)) => (Ended::Failed(Failure::permanent(error)), Batch::new()),
+                    Err(panicked) => (failed(panicked), Batch::new()),
                 };
                 Called::Ended(ended, batch)
             }
-            None => Called::Ended(Ended::ForGood("the task has nothing to do".to_owned()), Batch::new()),
+            None => {
+                Called::Ended(Ended::Failed(Failure::permanent("the task has nothing to do")), Batch::new())
+            }
         }
     }
 
@@ -79,22 +81,19 @@ impl Call<'_> {
             () = self.lease.cancelled() => Called::Lost,
             answer = running => match answer {
                 Ok(Ok(effects)) => Called::Ended(Ended::Well, effects.0),
-                Ok(Err(error)) => ended(failure(&error)),
-                Err(panic) => ended(Ended::Failed(format!("the task panicked: {}", text(&*panic)))),
+                Ok(Err(failure)) => ended(Ended::Failed(failure)),
+                Err(panic) => ended(failed(format!("the task panicked: {}", text(&*panic)))),
             },
             () = self.engine.worker.cut.cancelled() => ended(Ended::Interrupted),
             limit = over(self.task.timeout) => {
-                ended(Ended::Failed(format!("it took longer than its time limit of {limit:?}, and was broken off")))
+                ended(failed(format!("it took longer than its time limit of {limit:?}, and was broken off")))
             }
         }
     }
 }
 
-fn failure(error: &TaskError) -> Ended {
-    match error {
-        TaskError::Retry(_) => Ended::Failed(error.to_string()),
-        TaskError::NonRetryable(_) => Ended::ForGood(error.to_string()),
-    }
+fn failed(reason: String) -> Ended {
+    Ended::Failed(Failure::new(reason))
 }
 
 /// Waits until the timeout, if there is one.

@@ -4,10 +4,13 @@ use super::history::{Entry, Outcome};
 use super::record::{Begun, Record, Retrying};
 use super::tick::Kind;
 use crate::clock::Timestamp;
+use crate::failure::Failure;
 use crate::model::cron::{Overlap, Plan, Situation, Span, Timetable, plan, retry_at};
 
 /// The number of consecutive lost processes after which a fire counts as failed.
 const LOST: u32 = 3;
+/// The failure of such a fire.
+const LOST_TOO_OFTEN: &str = "its processes died";
 /// The maximum number of concurrently open fires of a task.
 pub(super) const OPEN: usize = 64;
 /// The number of runs of a task that may wait for a retry before a backfill starts more.
@@ -36,9 +39,7 @@ pub(super) enum Ended {
     Well,
     /// A workflow was started.
     Started(String),
-    Failed(String),
-    /// The run failed permanently: a retry would fail again.
-    ForGood(String),
+    Failed(Failure),
     /// The run was cancelled. It must run again at once.
     Interrupted,
 }
@@ -55,7 +56,7 @@ pub(super) fn next(record: &mut Record, timetable: &Timetable, now: Timestamp) -
             let run = Run { fire, kind, attempt: attempt.saturating_add(1), lost: before + 1 };
             return (Next::Run(run), lost);
         }
-        failed(record, &begun, now, true);
+        failed(record, &begun, now, &Failure::new(LOST_TOO_OFTEN));
     }
     (to_do(record, timetable, now), lost)
 }
@@ -175,8 +176,7 @@ pub(super) fn end(record: &mut Record, begun: &Begun, ended: &Ended, now: Timest
     record.busy = Some(Span { after: begun.began, to: now });
     match ended {
         Ended::Well | Ended::Started(_) => succeeded(record, now),
-        Ended::Failed(_) => failed(record, begun, now, true),
-        Ended::ForGood(_) => failed(record, begun, now, false),
+        Ended::Failed(failure) => failed(record, begun, now, failure),
         Ended::Interrupted => retry(record, begun, now),
     }
     told(record, begun, ended, now)
@@ -197,12 +197,9 @@ pub(super) fn end_beside(
             None
         }
         Ended::Interrupted => Some(now),
-        Ended::Failed(_) | Ended::ForGood(_) => {
-            record.runs += 1;
-            record.failures += 1;
-            record.task.last_failure_time = Some(now);
-            let again = matches!(ended, Ended::Failed(_)) && newest;
-            again.then(|| retry_at(&record.retry(), begun.attempt, now)).flatten()
+        Ended::Failed(failure) => {
+            note_failure(record, now);
+            retried_at(record, begun, now, failure).filter(|_| newest)
         }
     };
     record.task.pending_retry_until = again.filter(|_| *ended != Ended::Interrupted);
@@ -217,20 +214,33 @@ fn succeeded(record: &mut Record, now: Timestamp) {
     record.task.last_success_time = Some(now);
 }
 
-fn failed(record: &mut Record, begun: &Begun, now: Timestamp, again: bool) {
+fn failed(record: &mut Record, begun: &Begun, now: Timestamp, failure: &Failure) {
+    note_failure(record, now);
+    if let Some(at) = retried_at(record, begun, now, failure) {
+        retry(record, begun, at);
+    }
+}
+
+fn note_failure(record: &mut Record, now: Timestamp) {
     record.runs += 1;
     record.failures += 1;
     record.task.last_failure_time = Some(now);
-    if let Some(at) = again.then(|| retry_at(&record.retry(), begun.attempt, now)).flatten() {
-        retry(record, begun, at);
+}
+
+/// Returns the time of the retry of a run that failed now: by the policy, or later if the failure asks for it.
+fn retried_at(record: &Record, begun: &Begun, now: Timestamp, failure: &Failure) -> Option<Timestamp> {
+    if failure.is_permanent() {
+        return None;
     }
+    let by_policy = retry_at(&record.retry(), begun.attempt, now)?;
+    Some(now.after(failure.wait(by_policy.since(now), now)))
 }
 
 fn told(record: &Record, begun: &Begun, ended: &Ended, now: Timestamp) -> Entry {
     let (outcome, error) = match ended {
         Ended::Well => (Outcome::Succeeded, None),
         Ended::Started(run) => (Outcome::Started { run: run.clone() }, None),
-        Ended::Failed(error) | Ended::ForGood(error) => (Outcome::Failed, Some(error.clone())),
+        Ended::Failed(failure) => (Outcome::Failed, Some(failure.message().to_owned())),
         Ended::Interrupted => (Outcome::Interrupted, None),
     };
     entry(record, begun, now, outcome, error)

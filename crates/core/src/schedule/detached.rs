@@ -12,6 +12,7 @@ use super::register::written;
 use super::task::Schedule;
 use super::tick::Kind;
 use crate::clock::{Due, Timestamp};
+use crate::failure::Failure;
 use crate::key::Key;
 use crate::store::Batch;
 
@@ -37,7 +38,7 @@ impl Job {
             }
         };
         if run.attempt > task.attempts() {
-            let ended = Ended::ForGood("its process died, as often as it may be tried".to_owned());
+            let ended = Ended::Failed(Failure::permanent("its process died, as often as it may be tried"));
             return self.ended(&key, &task, &begun, ended, Batch::new()).await;
         }
         let call = Call { engine: &self.engine, task: &task, begun: &begun, lease: self.work.token() };
@@ -64,7 +65,7 @@ impl Job {
             let batch = match (again, &ended) {
                 (None, _) => batch.ack(self.lease()),
                 (Some(_), Ended::Interrupted) => batch.defer(self.lease(), Due::Now),
-                (Some(at), Ended::Failed(error)) => batch.fail(self.lease(), error.as_str(), Due::At(at)),
+                (Some(at), Ended::Failed(error)) => batch.fail(self.lease(), error.message(), Due::At(at)),
                 (Some(at), _) => batch.fail(self.lease(), "", Due::At(at)),
             };
             match self.write(key, batch).await {

@@ -1,7 +1,4 @@
-//! Errors of schedules and of single runs.
-
-use std::error::Error as StdError;
-use std::fmt;
+//! Errors of schedules.
 
 use thiserror::Error;
 
@@ -108,47 +105,5 @@ codes! {
         Invalid(error) => error,
         Store(error) => error,
         Write(error) => error,
-    }
-}
-
-/// The reason why a run of a task failed.
-///
-/// Any error becomes a [`Retry`](Self::Retry) with `?`. This type does not implement `std::error::Error`, because the
-/// blanket conversion from all errors would then conflict.
-#[derive(Debug)]
-pub enum TaskError {
-    /// The run may succeed after the task's retry delay.
-    Retry(Box<dyn StdError + Send + Sync>),
-    /// The run would fail again. The task waits for its next fire.
-    NonRetryable(Box<dyn StdError + Send + Sync>),
-}
-
-impl TaskError {
-    /// Creates a failure that may be retried, from an error or a text.
-    #[must_use]
-    pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::Retry(error.into())
-    }
-
-    /// Creates a permanent failure, from an error or a text.
-    #[must_use]
-    pub fn non_retryable(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::NonRetryable(error.into())
-    }
-}
-
-impl<E: StdError + Send + Sync + 'static> From<E> for TaskError {
-    fn from(error: E) -> Self {
-        Self::Retry(Box::new(error))
-    }
-}
-
-impl fmt::Display for TaskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Retry(error) | Self::NonRetryable(error) => {
-                f.write_str(&crate::reactions::effects::told(&**error))
-            }
-        }
     }
 }

@@ -17,6 +17,7 @@ use super::register::{quarantined, row, written};
 use super::task::{Action, Schedule};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
+use crate::failure::Failure;
 use crate::id::DocVersion;
 use crate::key::Key;
 use crate::model::cron::Timetable;
@@ -325,10 +326,10 @@ impl Job {
         let counters = &self.engine.counters;
         match ended {
             Ended::Interrupted => return Ok(()),
-            Ended::Failed(error) | Ended::ForGood(error) => {
+            Ended::Failed(error) => {
                 counters.failures.add(1);
                 let row = &self.lease().key;
-                tracing::warn!(target: SCHEDULE, %row, error, "a task failed");
+                tracing::warn!(target: SCHEDULE, %row, %error, "a task failed");
             }
             Ended::Well | Ended::Started(_) => count(SCHEDULE_RUNS, "outcome", "done", 1),
         }
@@ -360,8 +361,8 @@ fn told_of_misfires(skipped_before: u64, written: &Record) {
 pub(super) fn refused(refusal: &Refusal) -> Ended {
     let error = format!("its effects are refused: {refusal}");
     match refusal {
-        Refusal::Invalid(_) => Ended::ForGood(error),
-        _ => Ended::Failed(error),
+        Refusal::Invalid(_) => Ended::Failed(Failure::permanent(error)),
+        _ => Ended::Failed(Failure::new(error)),
     }
 }
 

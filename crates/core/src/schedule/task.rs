@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::error::{ScheduleError, TaskError};
+use super::error::ScheduleError;
 use super::names;
 use super::record::{Record, Spec, TaskRecord};
 use super::tick::Tick;
 use crate::clock::Timestamp;
+use crate::failure::Failure;
 use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Progress, Repeat, Timetable, When, Zone};
 use crate::model::retry::RetryPolicy;
 use crate::reactions::Effects;
@@ -18,7 +19,7 @@ use crate::store::Batch;
 use crate::workflow::{Client, Start, Workflow, WorkflowError};
 
 /// The future of a run.
-pub(super) type RunFuture = Pin<Box<dyn Future<Output = Result<Effects, TaskError>> + Send>>;
+pub(super) type RunFuture = Pin<Box<dyn Future<Output = Result<Effects, Failure>> + Send>>;
 /// The callback that starts a run.
 type Callback = dyn Fn(Tick) -> RunFuture + Send + Sync;
 /// The callback that starts a workflow for a fire, and returns the id of its run.
@@ -163,15 +164,26 @@ impl Schedule {
         self
     }
 
-    /// Sets the action to an async function that returns effects, or `()`.
+    /// Sets the action to an async function or closure that returns effects, or `()`. It is cloned for each run, so its captures
+    /// should be cheap to clone, and an `async move` closure can borrow from them.
+    ///
+    /// ```
+    /// use tidelock_core::schedule::Schedule;
+    ///
+    /// let report = Schedule::new("report").cron("@daily").run(async |tick| {
+    ///     println!("the report of {}", tick.time());
+    ///     Ok(())
+    /// });
+    /// # drop(report);
+    /// ```
     pub fn run<F, Fut, E>(mut self, code: F) -> Self
     where
-        F: Fn(Tick) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<E, TaskError>> + Send + 'static,
+        F: FnOnce(Tick) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<E, Failure>> + Send + 'static,
         E: Into<Effects>,
     {
         let call = move |fire: Tick| -> RunFuture {
-            let running = code(fire);
+            let running = code.clone()(fire);
             Box::pin(async move { running.await.map(Into::into) })
         };
         self.action = Some(Action::Call(Box::new(call)));

@@ -6,6 +6,7 @@ use super::change::{self, Ended, Next};
 use super::record::Record;
 use super::task::Schedule;
 use crate::clock::Timestamp;
+use crate::failure::Failure;
 use crate::payload::Payload;
 
 fn at(text: &str) -> Timestamp {
@@ -14,7 +15,7 @@ fn at(text: &str) -> Timestamp {
 
 fn record() -> Record {
     let task = Schedule::new("report").cron("30 2 * * *").zone("Europe/Berlin").retry(Duration::from_mins(5));
-    task.run(|_| async { Ok(()) }).check("default", at("2026-01-05T01:30:10Z")).unwrap()
+    task.run(async |_| Ok(())).check("default", at("2026-01-05T01:30:10Z")).unwrap()
 }
 
 #[test]
@@ -24,7 +25,7 @@ fn a_record_is_the_same_text_every_time() {
     let timetable = record.timetable().unwrap();
     let (Next::Run(run), None) = change::next(&mut record, &timetable, now) else { panic!("it is due") };
     let begun = change::begin(&mut record, run, "here/1", now);
-    change::end(&mut record, &begun, &Ended::Failed("no paper".to_owned()), at("2026-01-05T01:30:20Z"));
+    change::end(&mut record, &begun, &Ended::Failed(Failure::new("no paper")), at("2026-01-05T01:30:20Z"));
     let text = Payload::of(&record).unwrap();
     let task = r#"{"name":"report","cronExpression":"30 2 * * *","retryDelayMs":300000,"#.to_owned()
         + r#""lastFailureTime":"2026-01-05T01:30:20Z","lastAttemptTime":"2026-01-05T01:30:10Z","#

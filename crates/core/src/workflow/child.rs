@@ -2,7 +2,7 @@
 
 use super::activation::Resolution;
 use super::entry::{ChildEnded, Ending};
-use super::failure::StepError;
+use crate::failure::step_error::StepError;
 
 /// Returns the end of a child, as its parent receives it.
 pub(super) fn resolution(ended: &ChildEnded) -> Resolution {
@@ -14,7 +14,7 @@ pub(super) fn resolution(ended: &ChildEnded) -> Resolution {
         Ending::Continued(_) => return Resolution::Nothing,
     };
     let (name, run) = (ended.name.clone(), ended.run.clone());
-    let (how, error) = (how.to_owned(), failure.message.clone());
+    let (how, error) = (how.to_owned(), failure.message().to_owned());
     Resolution::Error(StepError::Child { name, run, how, error })
 }
 

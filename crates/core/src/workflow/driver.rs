@@ -30,6 +30,7 @@ use crate::error::{Explain as _, InvalidInput, Retry};
 use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::lease::NEVER;
+use crate::model::limits::ERROR_BYTES;
 use crate::payload::Payload;
 use crate::runtime::panic::{Isolated, isolate, text};
 use crate::runtime::timer::sleep_until;
@@ -525,8 +526,8 @@ impl Drive {
         let cancelled = self.activation.lock().cancelled().is_some();
         let ending = match output {
             Ok(output) => Ending::Completed(output),
-            Err(failure) if cancelled => Ending::Cancelled(failure.cut()),
-            Err(failure) => Ending::Failed(failure.cut()),
+            Err(failure) if cancelled => Ending::Cancelled(failure.truncated(ERROR_BYTES)),
+            Err(failure) => Ending::Failed(failure.truncated(ERROR_BYTES)),
         };
         match end::end(self, ending).await {
             Some(left) => Err(left),

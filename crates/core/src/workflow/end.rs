@@ -5,7 +5,6 @@ use super::client::Client;
 use super::driver::{Drive, Flow, Left, News};
 use super::entry::{ChildEnded, Ending, Entry, Reason, Started};
 use super::error::WorkflowError;
-use super::failure::Failure;
 use super::index::Indexed;
 use super::names;
 use super::new_run::{row, wake};
@@ -13,8 +12,10 @@ use super::record::{self, Record, Status};
 use super::suspension::Suspension;
 use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
+use crate::failure::Failure;
 use crate::id::{DocVersion, Priority, StreamVersion};
 use crate::key::Key;
+use crate::model::limits::ERROR_BYTES;
 use crate::payload::Payload;
 use crate::store::limits::{BATCH_BYTES, BATCH_EVENTS, PAYLOAD_BYTES, TRUNCATE_EVENTS};
 use crate::store::{
@@ -52,7 +53,7 @@ pub(super) async fn end(drive: &mut Drive, mut ending: Ending) -> Option<Left> {
             Err(Unwritten::Changed) => {}
             Err(Unwritten::Invalid(reason)) if !rejectable && matches!(ending, Ending::Completed(_)) => {
                 let failure = Failure::permanent(format!("its output cannot be recorded: {reason}"));
-                ending = Ending::Failed(failure.cut());
+                ending = Ending::Failed(failure.truncated(ERROR_BYTES));
             }
             Err(Unwritten::Invalid(reason)) => return Some(Left::Parked(Suspension::rejected(reason))),
             Err(Unwritten::For(left)) => return Some(left),

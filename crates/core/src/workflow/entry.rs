@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::failure::{Failure, StepError};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
+use crate::failure::Failure;
+use crate::failure::step_error::StepError;
 use crate::id::{EventType, Fence, StreamVersion};
 use crate::payload::Payload;
 use crate::store::{Event, Lease, NewEvent};

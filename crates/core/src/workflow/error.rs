@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use super::failure::Failure;
 use super::record::Status;
 use crate::clock::Timestamp;
 use crate::error::{InvalidInput, codes, conversions};
+use crate::failure::Failure;
 use crate::id::Owner;
 use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::WorkflowError;
-use super::failure::Failure;
 use crate::error::InvalidInput;
+use crate::failure::Failure;
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{Batch, DocumentFound, Expect, Refusal, SharedStore};

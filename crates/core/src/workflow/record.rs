@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Attributes, Ending, Parent};
-use super::failure::Failure;
 use super::index::Indexed;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
+use crate::failure::Failure;
 use crate::payload::Payload;
 use crate::store::Delta;
 

@@ -4,8 +4,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::activation::{OpHandle, Resolution};
-use super::failure::{Failure, StepError};
 use crate::error::InvalidInput;
+use crate::failure::Failure;
+use crate::failure::step_error::StepError;
 use crate::model::limits::{PAYLOAD_BYTES, PAYLOAD_DEPTH, depth, within};
 use crate::payload::Payload;
 use crate::runtime::panic::isolate;

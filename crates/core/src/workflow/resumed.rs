@@ -1,7 +1,7 @@
 //! Journals of resumed runs: everything but the failures that ended them.
 
 use super::entry::{ChildEnded, Ending, Entry, GaveUp, Placed};
-use super::failure::Failure;
+use crate::failure::Failure;
 
 /// Returns the history that the present code of a run must reproduce. Each resume removes the end of the run and the failures
 /// that caused it. Failures that the workflow handled stay, and so does every successful result.
@@ -61,9 +61,9 @@ pub(super) fn unhandled(entries: &[Placed]) -> Vec<String> {
             last &= ends || placed.entry.is_foreign();
             continue;
         };
-        let caused = match &ending.cause {
+        let caused = match ending.cause() {
             Some(cause) => !found && cause == name,
-            None => taken.is_empty() && ending.message.contains(quoted(error)),
+            None => taken.is_empty() && ending.message().contains(quoted(error)),
         };
         if last || caused {
             taken.push(name.to_owned());
@@ -108,9 +108,9 @@ fn failed(entry: &Entry) -> Option<(&str, &str)> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::super::entry::{Done, OpId, Ran, Reason};
-    use super::super::failure::StepError;
     use super::*;
     use crate::clock::Timestamp;
+    use crate::failure::step_error::StepError;
     use crate::id::StreamVersion;
     use crate::payload::Payload;
 
@@ -132,7 +132,7 @@ mod tests {
                 let cause =
                     word.strip_prefix('!').filter(|name| !["", "?"].contains(name)).map(str::to_owned);
                 let failure = Failure::new(if word == "!?" { "rejected" } else { "no" });
-                Entry::Ended(Ending::Failed(Failure { cause, ..failure }))
+                Entry::Ended(Ending::Failed(failure.caused_by(cause)))
             }
         };
         let placed = |entry| Placed { version: StreamVersion(0), at: Timestamp::EPOCH, entry };

@@ -13,11 +13,11 @@ use super::client::Client;
 use super::end::find;
 use super::engine::WorkflowEngine;
 use super::error::WorkflowError;
-use super::failure::Failure;
 use super::record::Record;
 use super::replay::RunHistory;
 use super::view::RunView;
 use super::{journal, names};
+use crate::failure::Failure;
 use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::runtime::panic::reason;
@@ -58,14 +58,14 @@ impl Retention {
     }
 
     /// Passes each run to this callback before the removal. A run for which it fails is kept, and passed again later. The callback
-    /// may receive a run more than once, if the process dies in between.
+    /// may receive a run more than once, if the process dies in between. It is an async function or closure, cloned for each run.
     #[must_use]
     pub fn archive<F, Fut>(mut self, code: F) -> Self
     where
-        F: Fn(Archived) -> Fut + Send + Sync + 'static,
+        F: FnOnce(Archived) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        self.archive = Some(Arc::new(move |archived| Box::pin(code(archived))));
+        self.archive = Some(Arc::new(move |archived| Box::pin(code.clone()(archived))));
         self
     }
 }

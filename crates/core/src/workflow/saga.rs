@@ -4,8 +4,9 @@ use std::fmt;
 use std::pin::Pin;
 
 use super::ctx::Ctx;
-use super::failure::{Failure, StepError};
 use super::step::Step;
+use crate::failure::Failure;
+use crate::failure::step_error::StepError;
 
 /// The beginning of the names of compensation steps.
 pub(super) const UNDO: &str = "undo ";
@@ -70,7 +71,7 @@ impl<'a> Saga<'a> {
         let Err(mut failure) = result else { return result };
         for undo in self.undo.into_iter().rev() {
             if let Err(error) = undo(self.cx.clone()).await {
-                failure.message = format!("{}; and {error}", failure.message);
+                failure = failure.and(error);
             }
         }
         Err(failure)

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
 use super::context_guard::InStep;
-use super::failure::Failure;
 use super::names;
+use crate::failure::Failure;
 use crate::payload::Payload;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;

@@ -6,11 +6,11 @@ use std::ops::Deref;
 use serde::Serialize;
 
 use super::entry::{Done, Entry, OpId, Ran};
-use super::failure::Failure;
 use super::life::Life;
 use super::names;
 use super::step::Step;
 use crate::clock::Timestamp;
+use crate::failure::Failure;
 use crate::payload::Payload;
 use crate::store::{Batch, Expect};
 

@@ -97,7 +97,7 @@ fn word(placed: &Placed) -> Option<Word<'_>> {
             let (state, value) = match &ended.ending {
                 Ending::Completed(value) => ("done", Some(value.clone())),
                 Ending::Failed(failure) | Ending::Cancelled(failure) => {
-                    ("failed", Payload::of(&failure.message).ok())
+                    ("failed", Payload::of(failure.message()).ok())
                 }
                 Ending::Continued(_) => ("waits", None),
             };

@@ -137,7 +137,7 @@ impl RunView {
             generation: record.generation,
             input: record.input,
             output: record.output,
-            failure: record.failure.map(|failure| failure.message),
+            failure: record.failure.map(|failure| failure.message().to_owned()),
             parent: record.parent.map(|parent| parent.run),
             signals: record.signals,
             attributes: record.attributes,

@@ -18,7 +18,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tidelock_core::clock::{Clock, SystemClock};
-use tidelock_core::outbox::{Deliver, Delivery, Undelivered};
+use tidelock_core::failure::Failure;
+use tidelock_core::outbox::{Deliver, Delivery};
 
 use super::addresses::{Resolver, is_public};
 use super::signature::{SIGNATURE, Secret, sign};
@@ -92,8 +93,8 @@ impl WebhookSender {
     }
 
     /// Returns the URL of a message, if it may be called.
-    fn url(&self, text: &str) -> Result<Uri, Undelivered> {
-        let never = |reason: &str| Undelivered::never(format!("{reason}: {text}"));
+    fn url(&self, text: &str) -> Result<Uri, Failure> {
+        let never = |reason: &str| Failure::permanent(format!("{reason}: {text}"));
         let url: Uri = text.parse().map_err(|_| never("this is no URL"))?;
         match url.scheme_str() {
             Some("https") => {}
@@ -112,10 +113,9 @@ impl WebhookSender {
         Ok(url)
     }
 
-    fn request(&self, message: &Delivery) -> Result<Request<Full<Bytes>>, Undelivered> {
+    fn request(&self, message: &Delivery) -> Result<Request<Full<Bytes>>, Failure> {
         let url = self.url(message.destination())?;
-        let secret =
-            (self.secrets)(message).ok_or_else(|| Undelivered::later("there is no secret for it"))?;
+        let secret = (self.secrets)(message).ok_or_else(|| Failure::new("there is no secret for it"))?;
         let (key, body) = (message.key(), Bytes::copy_from_slice(message.payload().as_str().as_bytes()));
         Request::builder()
             .method(Method::POST)
@@ -125,35 +125,35 @@ impl WebhookSender {
             .header(IDEMPOTENCY_KEY, quoted(&key))
             .header(SIGNATURE, sign(&secret, self.options.clock.now(), &key, &body))
             .body(Full::new(body))
-            .map_err(|error| Undelivered::never(format!("it is no request: {error}")))
+            .map_err(|error| Failure::permanent(format!("it is no request: {error}")))
     }
 }
 
 #[async_trait]
 impl Deliver for WebhookSender {
-    async fn deliver(&self, message: Delivery) -> Result<(), Undelivered> {
+    async fn deliver(&self, message: Delivery) -> Result<(), Failure> {
         let request = self.request(&message)?;
         match tokio::time::timeout(self.options.limit, self.client.request(request)).await {
             Ok(Ok(response)) => judged(response.status(), response.headers()),
-            Ok(Err(error)) => Err(Undelivered::later(chain(&error))),
-            Err(_) => Err(Undelivered::later(format!("no answer within {:?}", self.options.limit))),
+            Ok(Err(error)) => Err(Failure::retry(error)),
+            Err(_) => Err(Failure::new(format!("no answer within {:?}", self.options.limit))),
         }
     }
 }
 
 /// Returns the result of a delivery, by the response.
-fn judged(status: StatusCode, headers: &HeaderMap) -> Result<(), Undelivered> {
+fn judged(status: StatusCode, headers: &HeaderMap) -> Result<(), Failure> {
     if status.is_success() {
         return Ok(());
     }
     let reason = format!("the answer was {status}");
     if matches!(status, StatusCode::GONE | StatusCode::UNPROCESSABLE_ENTITY) {
-        return Err(Undelivered::never(reason));
+        return Err(Failure::permanent(reason));
     }
     Err(match retry_after(headers, SystemTime::now()) {
         // No message is delayed for longer than a day.
-        Some(wait) => Undelivered::not_before(wait.min(Duration::from_hours(24)), reason),
-        None => Undelivered::later(reason),
+        Some(wait) => Failure::retry_after(wait.min(Duration::from_hours(24)), reason),
+        None => Failure::new(reason),
     })
 }
 
@@ -168,17 +168,6 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let at = httpdate::parse_http_date(asked).ok()?;
     let now = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(now);
     Some(at.duration_since(now).unwrap_or_default())
-}
-
-/// Returns an error and its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(&format!(": {next}"));
-        cause = next.source();
-    }
-    text
 }
 
 impl fmt::Debug for WebhookSender {

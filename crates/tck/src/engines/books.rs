@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tidelock_core::books::{Books, BooksError, Closed, Way};
 use tidelock_core::events::{Aggregate, AsOf, Events, EventsError};
+use tidelock_core::failure::Failure;
 use tidelock_core::lease::LeaseError;
-use tidelock_core::reactions::{Operator, ReactionError, Waits, WhenExhausted, Which};
+use tidelock_core::reactions::{Operator, Waits, WhenExhausted, Which};
 
 use crate::detour::{Death, Detour, Fuse, Gate as LeaseGuard};
 use crate::ledger::*;
@@ -159,7 +160,7 @@ pub async fn e7_books_stay_open_while_an_operator_is_awaited(env: &Env) {
     let fails = |name| {
         reaction(name)
             .streams(KeyPrefix::kind(Ledger::KIND))
-            .each(|_, _| async { Err::<(), _>(ReactionError::non_retryable("never")) })
+            .each(async |_, _| Err::<(), _>(Failure::permanent("never")))
     };
     book(&events, "stuck", 1).await;
     let running = start(&env.store, fails("e7-blocks")).await;

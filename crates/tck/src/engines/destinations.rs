@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidelock_core::outbox::{Delivery, Message, Outbox, OutboxError, Sender, Undelivered};
+use tidelock_core::failure::Failure;
+use tidelock_core::outbox::{Delivery, Message, Outbox, OutboxError, Sender};
 
 use crate::detour::{Detour, Gate as Held};
 use crate::prelude::*;
@@ -51,7 +52,7 @@ pub async fn i7_a_message_under_a_blocked_id_is_sent(env: &Env) {
         if !bad {
             done.add(&message);
         }
-        async move { if bad { Err(Undelivered::later("a number below zero")) } else { Ok(()) } }
+        async move { if bad { Err(Failure::new("a number below zero")) } else { Ok(()) } }
     };
     let sending = sender(&env.store, MAILS, deliver).start().await.unwrap();
     env.store.done(put(&message("a", "m", -1))).await;
@@ -77,7 +78,7 @@ pub async fn i7_a_message_put_beside_one_in_flight_is_sent(env: &Env) {
                 return Ok(());
             }
             gate.pass().await;
-            Err(Undelivered::never("a number below zero"))
+            Err(Failure::permanent("a number below zero"))
         }
     };
     let sending = sender(&env.store, MAILS, deliver).start().await.unwrap();

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tidelock_core::failure::Failure;
 use tidelock_core::model::retry::RetryPolicy;
 use tidelock_core::reactions::{
-    Effects, Operator, Reaction, ReactionEngine, ReactionError, ReactionsError, Settled, Standing,
-    WhenExhausted, Which,
+    Effects, Operator, Reaction, ReactionEngine, ReactionsError, Settled, Standing, WhenExhausted, Which,
 };
 use tidelock_core::worker::WorkerHandle;
 
@@ -24,7 +24,7 @@ fn failing_on_one(name: &'static str, mended: &Arc<AtomicBool>) -> Reaction {
         let mended = Arc::clone(&mended);
         async move {
             if n(&event) == 1 && !mended.load(Ordering::SeqCst) {
-                return Err(ReactionError::retry("1 is bad"));
+                return Err(Failure::retry("1 is bad"));
             }
             Ok(Effects::from(note(turn.reaction(), turn.key(), &event)))
         }
@@ -136,12 +136,12 @@ pub async fn r6_a_reaction_begins_again_as_a_whole(env: &Env) {
 /// An operator can retry waiting keys at once, including those that deferred themselves. The priority can be changed.
 pub async fn r6_waiting_keys_are_tried_at_once(env: &Env) {
     let policy = RetryPolicy { max_attempts: 5, base: Duration::from_hours(99), ..RetryPolicy::default() };
-    let waiting = reaction("r6-wait").retry(policy).each(|turn, event| async move {
+    let waiting = reaction("r6-wait").retry(policy).each(async |turn, event| {
         let again = Arc::clone(turn.store()).document(&key("r6-again")).await?.is_some();
         match n(&event) {
             _ if again => Ok(note("r6-wait", turn.key(), &event)),
-            0 => Err(ReactionError::retry("not yet")),
-            _ => Err(ReactionError::Defer(Due::After(Duration::from_hours(99)))),
+            0 => Err(Failure::retry("not yet")),
+            _ => Err(Failure::defer(Due::After(Duration::from_hours(99)))),
         }
     });
     append(&env.store, &key("r6-failed"), 0).await;
@@ -236,7 +236,7 @@ pub async fn r6_a_replay_has_its_key_to_itself(env: &Env) {
         async move {
             turnstile.pass(turn.key()).await;
             if !mended.load(Ordering::SeqCst) {
-                return Err(ReactionError::non_retryable("not yet"));
+                return Err(Failure::permanent("not yet"));
             }
             Ok(Effects::from(note(turn.reaction(), turn.key(), &event)))
         }
@@ -325,9 +325,9 @@ pub async fn r6_an_ended_reaction_leaves_nothing(env: &Env) {
     let make = || {
         let parks =
             reaction(name).streams(KeyPrefix::kind(name)).to(chosen).when_exhausted(WhenExhausted::Park);
-        parks.each(|turn, event| async move {
+        parks.each(async |turn, event| {
             if n(&event) == 1 {
-                return Err(ReactionError::non_retryable("1 is bad"));
+                return Err(Failure::permanent("1 is bad"));
             }
             Ok(note(turn.reaction(), turn.key(), &event))
         })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use tidelock_core::outbox::{
-    Delivery, Message, MessageState, Outbox, OutboxEngine, OutboxError, Sender, SenderStats, Undelivered,
+    Delivery, Message, MessageState, Outbox, OutboxEngine, OutboxError, Sender, SenderStats,
 };
 use tidelock_core::worker::WorkerHandle;
 use tidelock_core::workflow::{Ctx, Failure, Workflow};
@@ -162,9 +162,9 @@ pub async fn i7_a_message_is_blocked_after_its_budget(env: &Env) {
         told.got(&message);
         let answer = match message.destination() {
             _ if opened.load(std::sync::atomic::Ordering::SeqCst) => Ok(()),
-            "never" => Err(Undelivered::never("there is nobody of that name")),
+            "never" => Err(Failure::permanent("there is nobody of that name")),
             "panic" => panic!("of all things"),
-            _ => Err(Undelivered::later("the line is busy")),
+            _ => Err(Failure::new("the line is busy")),
         };
         async { answer }
     };
@@ -211,7 +211,7 @@ pub async fn i7_a_message_is_not_sent_before_its_time(env: &Env) {
         async move {
             match (message.destination(), message.attempt()) {
                 ("slow", 1) => std::future::pending().await,
-                ("busy", 1) => Err(Undelivered::not_before(secs(600), "come back later")),
+                ("busy", 1) => Err(Failure::retry_after(secs(600), "come back later")),
                 _ => Ok(()),
             }
         }
@@ -264,7 +264,7 @@ pub async fn i8_a_blocked_message_holds_up_those_behind_it(env: &Env) {
         let (n, gate): (i64, _) = (message.payload().parse().unwrap(), held.clone());
         async move {
             match (message.destination(), n) {
-                ("bad", 1) => Err(Undelivered::never("no")),
+                ("bad", 1) => Err(Failure::permanent("no")),
                 ("held", 0) => {
                     gate.pass().await;
                     Ok(())

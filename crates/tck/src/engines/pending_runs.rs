@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidelock_core::schedule::{Kind, Outcome as Ran, Schedule, TaskError};
+use tidelock_core::failure::Failure;
+use tidelock_core::schedule::{Kind, Outcome as Ran, Schedule};
 
 use crate::prelude::*;
 use crate::reacting::until;
@@ -19,7 +20,7 @@ fn depending(log: &Log, down: &Arc<AtomicBool>) -> Schedule {
         if !failed {
             log.add(&fire);
         }
-        async move { if failed { Err(TaskError::retry("the service is down")) } else { Ok(()) } }
+        async move { if failed { Err(Failure::retry("the service is down")) } else { Ok(()) } }
     })
 }
 
@@ -93,7 +94,7 @@ pub async fn c5_a_run_that_was_asked_for_survives_a_shutdown(env: &Env) {
     let noted = log.clone();
     let endless = Schedule::new("t").cron("0 * * * *").run(move |fire| {
         noted.add(&fire);
-        std::future::pending::<Result<(), TaskError>>()
+        std::future::pending::<Result<(), Failure>>()
     });
     let running = scheduler(&env.store).shutdown_timeout(Duration::ZERO).with(endless).start().await.unwrap();
     let asked = schedules(&env.other).run_now("t").await.unwrap();

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tidelock_core::failure::Failure;
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::reactions::{Effects, ReactionError, Settled, Start};
+use tidelock_core::reactions::{Effects, Settled, Start};
 
 use crate::cut::Wire;
 use crate::env::ONE_AND_TWO;
@@ -134,7 +135,7 @@ pub async fn r2_a_failure_keeps_the_prefix_and_its_wait(env: &Env) {
         let ready = failing.clone();
         async move {
             if n(&event) == 2 && !ready.load(Ordering::SeqCst) {
-                return Err(ReactionError::retry(format!("2 is bad at attempt {}", turn.attempt())));
+                return Err(Failure::retry(format!("2 is bad at attempt {}", turn.attempt())));
             }
             Ok(Effects::from(note("r2", turn.key(), &event)))
         }
@@ -181,7 +182,7 @@ pub async fn r2_a_deferred_event_comes_again_when_it_said(env: &Env) {
             calls.fetch_add(1, Ordering::SeqCst);
             assert_eq!(turn.attempt(), 1);
             if turn.store().now().await? < start_at.after(secs(30)) {
-                return Err(ReactionError::Defer(Due::After(secs(30))));
+                return Err(Failure::defer(Due::After(secs(30))));
             }
             Ok(Effects::from(note("r2-defer", turn.key(), &event)))
         }
@@ -218,7 +219,7 @@ pub async fn r3_spent_attempts_block_the_key_with_the_error(env: &Env) {
         async move {
             if *turn.key() == key("r3-bad") {
                 calls.fetch_add(1, Ordering::SeqCst);
-                return Err(ReactionError::retry("it is bad"));
+                return Err(Failure::retry("it is bad"));
             }
             assert_ne!(*turn.key(), key("r3-worse"), "it is worse");
             Ok(Effects::from(note("r3", turn.key(), &event)))
@@ -274,13 +275,13 @@ pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
 pub async fn r5_what_is_not_to_be_retried_blocks_at_once(env: &Env) {
     let stream = key("r5");
     let refuse = |event: &Event| {
-        if n(event) == 2 { Err(ReactionError::non_retryable("never again")) } else { Ok(()) }
+        if n(event) == 2 { Err(Failure::permanent("never again")) } else { Ok(()) }
     };
-    let each = reaction("r5-each").each(move |turn, event| async move {
+    let each = reaction("r5-each").each(async move |turn, event| {
         refuse(&event)?;
         Ok(note("r5-each", turn.key(), &event))
     });
-    let batch = reaction("r5-batch").batch(move |turn, events| async move {
+    let batch = reaction("r5-batch").batch(async move |turn, events| {
         events.iter().try_for_each(refuse)?;
         let batch = Batch::new();
         Ok(events.iter().fold(batch, |batch, event| batch.and(note("r5-batch", turn.key(), event))))
@@ -410,10 +411,10 @@ pub async fn r10_bad_and_slow_keys_hold_up_nobody(env: &Env) {
         append(&env.store, &key(&format!("r10-good-{i}")), 0).await;
     }
     let policy = RetryPolicy { max_attempts: 99, base: Duration::from_hours(1), ..RetryPolicy::default() };
-    let mixed = reaction("r10").retry(policy).each(|turn, event| async move {
+    let mixed = reaction("r10").retry(policy).each(async |turn, event| {
         let name = turn.key().to_string();
         if name.contains("bad") {
-            return Err(ReactionError::retry("it is bad"));
+            return Err(Failure::retry("it is bad"));
         }
         if name.contains("slow") {
             std::future::pending::<()>().await;
@@ -433,15 +434,15 @@ pub async fn r11_settle_returns_only_when_nothing_is_pending(env: &Env) {
     let stream = key("r11");
     // A chain of three reactions; the last one fails once.
     let next = |name: &'static str, on: &'static str, then: &'static str| {
-        reaction(name).on([on]).each(move |turn, event| async move {
+        reaction(name).on([on]).each(async move |turn, event| {
             let follow_up = turn.follow_up(&event, self::event(then, n(&event)))?;
             Ok(Batch::new().append(&Key::new("r11", [then]).unwrap(), Expect::Any, [follow_up]))
         })
     };
     let policy = RetryPolicy { max_attempts: 9, base: secs(60), ..RetryPolicy::default() };
-    let last = reaction("r11-last").on(["Third"]).retry(policy).each(|turn, event| async move {
+    let last = reaction("r11-last").on(["Third"]).retry(policy).each(async |turn, event| {
         if turn.attempt() == 1 {
-            return Err(ReactionError::retry("once"));
+            return Err(Failure::retry("once"));
         }
         Ok(Effects::from(note("r11-last", turn.key(), &event)))
     });

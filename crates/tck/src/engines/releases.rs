@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidelock_core::books::BooksError;
 use tidelock_core::events::{Aggregate, EventSchema, Events, EventsError, Start, Tag, What, decode};
+use tidelock_core::failure::Failure;
 use tidelock_core::projections::{Projection, Projections, ReadModel};
-use tidelock_core::reactions::{Operator, Reaction, ReactionError, Settled};
+use tidelock_core::reactions::{Operator, Reaction, Settled};
 
 use crate::ledger::{Ledger, Shelf, closing, here, stream};
 use crate::prelude::*;
@@ -118,7 +119,7 @@ pub async fn r15_a_changed_queue_strands_no_row(env: &Env) {
     const STREAMS: i64 = 20;
     for (name, chosen) in [("r15-queue", false), ("r15-queue-keys", true)] {
         let of_kind = |queue: &str| release(name, chosen, &[]).lane(lane(&format!("{name}.{queue}")));
-        let hangs = of_kind("old").each(|_, _| std::future::pending::<Result<(), ReactionError>>());
+        let hangs = of_kind("old").each(|_, _| std::future::pending::<Result<(), Failure>>());
         let old = start(&env.store, hangs).await;
         for i in 0..STREAMS {
             append(&env.store, &order(name, i), "Placed", i).await;
@@ -202,7 +203,7 @@ async fn roll_call(conn: &Conn, of: &str) -> Vec<String> {
 
 fn calling(name: &'static str) -> Reaction {
     let people = reaction(name).upcast::<Person>().streams(KeyPrefix::kind(Person::KIND)).on(["Registered"]);
-    people.each(move |_, event| async move {
+    people.each(async move |_, event| {
         let Registered { name: called } = decode(&event.event_type, &event.payload)?;
         Ok(Batch::new().merge_or_create(&roll(name), payload(json!([])), [Delta::push("", called)]))
     })
@@ -261,7 +262,7 @@ pub async fn r15_subscriptions_get_events_in_their_present_shape(env: &Env) {
 /// Follow-up events have the current schema and are not upcast again.
 pub async fn r15_what_follows_is_of_the_shape_of_today(env: &Env) {
     append(&env.store, &key("r15-cause"), "Asked", 0).await;
-    let follows = reaction("r15-follows").on(["Asked"]).each(|turn, event| async move {
+    let follows = reaction("r15-follows").on(["Asked"]).each(async |turn, event| {
         let dora = NewEvent::new(event_type("Registered"), payload(json!({ "name": "Dora" })));
         let dora = turn.follow_up(&event, dora)?;
         let emil = turn.follow_up_of::<Person>(&event, &Registered { name: "Emil".to_owned() })?;

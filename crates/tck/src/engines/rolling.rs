@@ -97,7 +97,7 @@ fn counting(name: &'static str, release: Release) -> Reaction {
         First => reaction.on(["Placed", "Paid", "Bought"]).upcast::<FirstOrder>(),
         Second => reaction.on(["Placed", "Ordered", "Cancelled"]).upcast::<SecondOrder>(),
     };
-    reaction.each(move |_, event| async move {
+    reaction.each(async move |_, event| {
         let n = number_of(release, &event).expect("a release gets only events that it knows");
         Ok(Batch::new().merge_or_create(&handled(name, n), payload(json!(0)), [Delta::inc("", 1)]))
     })

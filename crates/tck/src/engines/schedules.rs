@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use tidelock_core::schedule::{Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError, TaskError};
+use tidelock_core::failure::Failure;
+use tidelock_core::schedule::{Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError};
 
 use crate::cut::Wire;
 use crate::detour::{Death, Detour, Fuse};
@@ -102,7 +103,7 @@ pub async fn c4_a_failure_is_tried_again_unless_a_fire_comes_first(env: &Env) {
         let counted = tally.clone();
         Schedule::new("t").cron("*/10 * * * *").retry(delay).run(move |fire| {
             counted.add(&format!("{} {}", short(fire.time()), fire.attempt()));
-            async move { Err::<(), _>(TaskError::retry(format!("attempt {}", fire.attempt()))) }
+            async move { Err::<(), _>(Failure::retry(format!("attempt {}", fire.attempt()))) }
         })
     };
     let running = scheduler(&env.store).with(failing(4 * MINUTE)).start().await.unwrap();

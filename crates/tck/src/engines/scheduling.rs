@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use tidelock_core::schedule::{
-    CatchUp, Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError, TaskError,
-};
+use tidelock_core::failure::Failure;
+use tidelock_core::schedule::{CatchUp, Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError};
 use tidelock_core::workflow::{Client, Ctx, Workflow};
 
 use crate::prelude::*;
@@ -74,7 +73,7 @@ pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
         async move {
             passed.pass().await;
             if fire.attempt() == 1 && short(fire.time()) == "12:02" {
-                Err(TaskError::retry("once"))
+                Err(Failure::retry("once"))
             } else {
                 Ok(())
             }
@@ -107,16 +106,15 @@ pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
 pub async fn c4_runs_fail_in_many_ways(env: &Env) {
     set(env, NOON);
     let slow = Schedule::new("slow").cron("0 * * * *").timeout(Duration::from_millis(20));
-    let slow = slow.run(|_| async { std::future::pending::<Result<(), TaskError>>().await });
+    let slow = slow.run(async |_| std::future::pending::<Result<(), Failure>>().await);
     let panics = Schedule::new("panics")
         .cron("0 * * * *")
-        .run(|_| async { panic!("of all things") as Result<(), TaskError> });
-    let never = Schedule::new("never")
-        .cron("0 * * * *")
-        .run(|_| async { Err::<(), _>(TaskError::non_retryable("no")) });
+        .run(async |_| panic!("of all things") as Result<(), Failure>);
+    let never =
+        Schedule::new("never").cron("0 * * * *").run(async |_| Err::<(), _>(Failure::permanent("no")));
     let refused = Schedule::new("refused")
         .cron("0 * * * *")
-        .run(|_| async { Ok(Batch::new().guard_document(&key("nowhere"), Expect::Exists)) });
+        .run(async |_| Ok(Batch::new().guard_document(&key("nowhere"), Expect::Exists)));
     let tasks = scheduler(&env.store).with(slow).with(panics).with(never).with(refused);
     let running = tasks.start().await.unwrap();
     running.settle().await.unwrap();
@@ -143,7 +141,7 @@ pub async fn c5_what_is_broken_off_runs_again_elsewhere(env: &Env) {
     let noted = log.clone();
     let endless = Schedule::new("t").cron("0 * * * *").run(move |fire| {
         noted.add(&fire);
-        std::future::pending::<Result<(), TaskError>>()
+        std::future::pending::<Result<(), Failure>>()
     });
     let running = scheduler(&env.store).shutdown_timeout(Duration::ZERO).with(endless).start().await.unwrap();
     until("it runs", async || log.len() == 1).await;
@@ -165,7 +163,7 @@ pub async fn c5_a_fire_that_kills_its_process_has_failed(env: &Env) {
         let log = log.clone();
         Schedule::new("t").cron("0 0 * * *").run(move |fire| {
             log.add(&fire);
-            std::future::pending::<Result<(), TaskError>>()
+            std::future::pending::<Result<(), Failure>>()
         })
     };
     set(env, "2026-01-15T00:00:00Z");

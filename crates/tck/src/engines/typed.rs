@@ -116,7 +116,7 @@ fn of(id: &str, events: impl IntoIterator<Item = ParcelEvent>) -> Vec<(String, P
 /// Returns a reaction that notes the parcels it receives.
 fn noting_parcels(name: &'static str, on: &[&str]) -> Reaction {
     let parcels = Reaction::of::<Parcel>(name).on(on.iter().copied());
-    parcels.each(move |_, id, event| async move { Ok(seen_batch(name, &id, &event)) }).lease_ttl(LEASE)
+    parcels.each(async move |_, id, event| Ok(seen_batch(name, &id, &event))).lease_ttl(LEASE)
 }
 
 /// Runs a reaction to its end.
@@ -152,7 +152,7 @@ pub async fn e8_a_typed_reaction_decodes_a_changed_shape(env: &Env) {
 /// A typed batch handler receives all events of a key decoded in the current shape, with their metadata.
 pub async fn e8_a_typed_batch_decodes_a_changed_shape(env: &Env) {
     old_and_new(env, "p-1", "Posted").await;
-    let parcels = Reaction::of::<Parcel>("e8-batch").batch(|_, events| async move {
+    let parcels = Reaction::of::<Parcel>("e8-batch").batch(async |_, events| {
         let rising = events.is_sorted_by(|a, b| a.raw.position < b.raw.position);
         let all: Vec<_> = events.into_iter().map(|typed| (typed.id.to_string(), typed.event)).collect();
         assert!(rising, "{all:?}");
@@ -166,7 +166,7 @@ pub async fn e8_a_typed_batch_decodes_a_changed_shape(env: &Env) {
 /// with which the stream was named.
 pub async fn e8_a_typed_handler_knows_the_metadata_of_its_event(env: &Env) {
     events(&env.store).append::<Parcel>(7, [Lost]).await.unwrap();
-    let claims = Reaction::of::<Parcel>("e8-meta").on(["Lost"]).each(|ctx, id, _| async move {
+    let claims = Reaction::of::<Parcel>("e8-meta").on(["Lost"]).each(async |ctx, id, _| {
         assert_eq!((&id, ctx.key()), (&Arg::Int(7), &Parcel::stream(7)?));
         assert_eq!(ctx.effect_key(), format!("e8-meta:{}", ctx.event().position));
         let again = ctx.follow_up_of::<Parcel>(&Sent { grams: 1 })?;
@@ -208,7 +208,7 @@ pub async fn e8_typed_handlers_skip_unknown_events_as_the_schema_says(env: &Env)
     append_raw(env, &stream, "Burnt", json!(null)).await;
     events(&env.store).append::<LenientParcel>("p-1", [Lost]).await.unwrap();
     let parcels = Reaction::of::<LenientParcel>("e8-skip");
-    let parcels = parcels.each(|_, id, event| async move { Ok(seen_batch("e8-skip", &id, &event)) });
+    let parcels = parcels.each(async |_, id, event| Ok(seen_batch("e8-skip", &id, &event)));
     assert_eq!(run(env, parcels).await, Settled::default());
     assert_eq!(seen(env, "e8-skip").await, of("p-1", [Lost]));
     let mut parcels = events(&env.other).subscribe_to::<LenientParcel>(Start::Beginning).await.unwrap();
@@ -220,7 +220,7 @@ pub async fn e8_typed_handlers_skip_unknown_events_as_the_schema_says(env: &Env)
 pub async fn e8_a_typed_reaction_defers_a_newer_shape(env: &Env) {
     events(&env.store).append::<Parcel>("p-1", [Sent { grams: 5 }]).await.unwrap();
     let old = Reaction::of::<OldParcel>("e8-newer").on(["Sent"]);
-    let old = old.each(|_, _, event| async move { panic!("{event:?} was decoded") as Result<(), _> });
+    let old = old.each(async |_, _, event| panic!("{event:?} was decoded") as Result<(), _>);
     let old = start(&env.store, old.lease_ttl(LEASE)).await;
     // A failed attempt also has a due time, but records an error.
     let deferred = |view: &KeyView| view.due.is_some_and(|due| due > env.now()) && view.last_error.is_none();

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidelock_core::failure::Failure;
 use tidelock_core::projections::{Projection, Projections, ProjectionsError, ReadModel};
 use tidelock_core::reactions::{
-    Effects, Operator, Reaction, ReactionError, ReactionsError, Settled, Verb, WhenExhausted, Which,
+    Effects, Operator, Reaction, ReactionsError, Settled, Verb, WhenExhausted, Which,
 };
 
 use crate::prelude::*;
@@ -34,7 +35,7 @@ fn failing_on_one(name: &'static str, mended: &Arc<AtomicBool>) -> Reaction {
         let mended = Arc::clone(&mended);
         async move {
             if n(&event) == 1 && !mended.load(Ordering::SeqCst) {
-                return Err(ReactionError::non_retryable("1 is bad"));
+                return Err(Failure::permanent("1 is bad"));
             }
             Ok(Effects::from(note(turn.reaction(), turn.key(), &event)))
         }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock_core::events::Aggregate as _;
+use tidelock_core::failure::Failure;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
-use tidelock_core::reactions::{Reaction, ReactionCtx, ReactionError, Reactions};
+use tidelock_core::reactions::{Reaction, ReactionCtx, Reactions};
 use tidelock_core::store::{Batch, Delta, Document, Event, Expect, SharedStore};
 
 use super::stock::{Move, Stock};
@@ -121,7 +122,7 @@ pub(crate) fn reactions(store: &SharedStore) -> Reactions {
         let streams = KeyPrefix::kind(Stock::KIND);
         Reaction::new(name).lease_ttl(TTL).retry(at_once(u32::MAX)).streams(streams)
     };
-    let sums = patient("sums").each(|_, event| async move { Ok(add(&event)) });
+    let sums = patient("sums").each(async |_, event| Ok(add(&event)));
     let chains = patient("chains").to(|event| Some(chain_of(event))).batch(link);
     Reactions::new(Arc::clone(store)).with(sums).with(chains)
 }
@@ -133,7 +134,7 @@ fn add(event: &Event) -> Batch {
     Batch::new().merge_or_create(&sum_of(&event.stream), empty, deltas)
 }
 
-async fn link(turn: ReactionCtx, events: Vec<Event>) -> Result<Batch, ReactionError> {
+async fn link(turn: ReactionCtx, events: Vec<Event>) -> Result<Batch, Failure> {
     let found: Option<Document> = turn.store().document(turn.key()).await?;
     let expect = found.as_ref().map_or(Expect::Absent, |document| Expect::Exact(document.version));
     let mut chain: Chain = found.map(|document| document.value.parse()).transpose()?.unwrap_or_default();

@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tidelock_core::error::InvalidInput;
+use tidelock_core::failure::Failure;
 use tidelock_core::id::{Fence, Owner};
 use tidelock_core::key::Key;
 use tidelock_core::lease::{LeaseError, LeaseGuard};
 use tidelock_core::runtime::backoff::Backoff;
 use tidelock_core::store::Batch;
-use tidelock_core::workflow::Failure;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -22,8 +22,10 @@ use crate::Tidelock;
 
 /// The shortest wait before the next candidacy, so that a handler that returns at once does not spin.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The longest additional wait after failures, and the wait after a permanent one.
+const LONGEST: Duration = Duration::from_secs(30);
 /// The additional wait after failures in a row.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), LONGEST);
 /// The longest time that a release may take at shutdown. After it, the lease expires by itself.
 const RELEASE: Duration = Duration::from_secs(5);
 
@@ -66,11 +68,11 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn new<F, Fut>(name: &'static str, handler: F) -> Self
     where
-        F: Fn(Leadership) -> Fut + Send + Sync + 'static,
+        F: FnOnce(Leadership) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let key = Key::new("leader", [name]);
-        Self { name, key, handler: Arc::new(move |lead| handler(lead).boxed()) }
+        Self { name, key, handler: Arc::new(move |lead| handler.clone()(lead).boxed()) }
     }
 
     pub(super) fn spawn(self, tide: &Tidelock, options: &Options) -> Result<Leading, InvalidInput> {
@@ -135,22 +137,29 @@ impl Election {
                 () = self.stopping.cancelled() => return,
                 acquired = self.request() => match acquired {
                     Ok(guard) => self.lead(guard).await,
-                    Err(error) => Err(error.to_string()),
+                    Err(error) => Err(Failure::retry(error)),
                 },
             };
-            failed = match ended {
-                Ok(()) => 0,
-                Err(error) => {
+            let mut pause = PAUSE;
+            match ended {
+                Ok(()) => failed = 0,
+                Err(failure) => {
                     let leader = self.name;
-                    tracing::warn!(target: "tidelock::leader", leader, error, "leader failed");
-                    failed.saturating_add(1)
+                    tracing::warn!(target: "tidelock::leader", leader, error = %failure, "leader failed");
+                    failed = failed.saturating_add(1);
+                    pause = PAUSE.saturating_add(self.pause_after(&failure, failed));
                 }
-            };
+            }
             tokio::select! {
                 () = self.stopping.cancelled() => return,
-                () = tokio::time::sleep(PAUSE + BACKOFF.delay(failed)) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    fn pause_after(&self, failure: &Failure, failed: u32) -> Duration {
+        let backoff = if failure.is_permanent() { LONGEST } else { BACKOFF.delay(failed) };
+        failure.wait(backoff, self.tide.store().estimated_now())
     }
 
     async fn request(&self) -> Result<LeaseGuard, LeaseError> {
@@ -165,16 +174,16 @@ impl Election {
     }
 
     /// Runs the handler until it returns, the lease is lost, or the service stops. Then the lease is released.
-    async fn lead(&self, guard: LeaseGuard) -> Result<(), String> {
+    async fn lead(&self, guard: LeaseGuard) -> Result<(), Failure> {
         let guard = Arc::new(guard);
         let handler = AssertUnwindSafe(async { (self.handler)(Leadership(Arc::clone(&guard))).await });
         let ended = tokio::select! {
             biased;
             () = self.stopping.cancelled() => Ok(()),
-            reason = guard.lost() => Err(format!("the lease is lost: {reason:?}")),
+            reason = guard.lost() => Err(Failure::new(format!("the lease is lost: {reason:?}"))),
             ended = handler.catch_unwind() => match ended {
-                Ok(ended) => ended.map_err(|failure| failure.to_string()),
-                Err(_) => Err("the handler panicked".to_owned()),
+                Ok(ended) => ended,
+                Err(_) => Err(Failure::new("the handler panicked")),
             },
         };
         // A clone that the handler passed to another task releases the lease when it is dropped there.

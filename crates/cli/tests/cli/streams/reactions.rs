@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions, WhenExhausted};
+use tidelock::reactions::{Reaction, ReactionEngine, Reactions, WhenExhausted};
 use tidelock::worker::WorkerHandle;
 
 use super::{ORDER, Site};
@@ -29,7 +29,7 @@ impl Picky {
             let mine = mine.clone();
             async move {
                 if event.payload.as_str() == "\"bad\"" && !mine.well.load(Ordering::SeqCst) {
-                    return Err(ReactionError::non_retryable("no such address"));
+                    return Err(Failure::permanent("no such address"));
                 }
                 mine.handled.fetch_add(1, Ordering::SeqCst);
                 Ok(Batch::new())
@@ -213,8 +213,7 @@ async fn dropping_is_asked_about_and_urgency_needs_a_condition() {
 async fn a_key_that_waits_is_tried_at_once() {
     let site = Site::new().await;
     site.append(ORDER, "Placed", json!(1)).await;
-    let later =
-        Reaction::new("later").each(|_, _| async { Err::<Batch, _>(ReactionError::Defer(Due::After(LONG))) });
+    let later = Reaction::new("later").each(async |_, _| Err::<Batch, _>(Failure::defer(Due::After(LONG))));
     let running = Picky::default().start(&site, later).await;
     let row: Key = r#"tidelock.reaction("later", "order", "o-1")"#.parse().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);

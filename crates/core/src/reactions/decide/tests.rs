@@ -36,35 +36,46 @@ fn rules(exhausted: WhenExhausted) -> Rules {
 }
 
 fn again() -> Failure {
-    Failure::Again("bad".to_owned())
+    Failure::new("bad")
 }
 
 #[test]
 fn a_failure_is_tried_again_until_the_budget_is_spent() {
     let rules = rules(WhenExhausted::Block);
     let wait = |n| Verdict::Retry { error: "bad".to_owned(), wait: Duration::from_secs(n) };
-    assert_eq!(rules.after(again(), 1, 1.0), wait(1));
-    assert_eq!(rules.after(again(), 2, 1.0), wait(2));
-    assert_eq!(rules.after(again(), 2, 0.5), wait(1));
+    assert_eq!(rules.after(&again(), 1, 1.0), wait(1));
+    assert_eq!(rules.after(&again(), 2, 1.0), wait(2));
+    assert_eq!(rules.after(&again(), 2, 0.5), wait(1));
     assert_eq!(
-        rules.after(again(), 3, 1.0),
+        rules.after(&again(), 3, 1.0),
         Verdict::Block { reason: "gave up after 3 attempts: bad".to_owned() }
     );
 }
 
 #[test]
 fn what_is_not_to_be_retried_is_given_up_at_once() {
-    let never = || Failure::Never("no".to_owned());
+    let never = Failure::permanent("no");
     let (block, park) = (rules(WhenExhausted::Block), rules(WhenExhausted::Park));
-    assert_eq!(block.after(never(), 1, 0.5), Verdict::Block { reason: "no".to_owned() });
-    assert_eq!(park.after(never(), 1, 0.5), Verdict::Park { error: "no".to_owned() });
-    assert!(matches!(park.after(again(), 3, 0.5), Verdict::Park { .. }));
+    assert_eq!(block.after(&never, 1, 0.5), Verdict::Block { reason: "no".to_owned() });
+    assert_eq!(park.after(&never, 1, 0.5), Verdict::Park { error: "no".to_owned() });
+    assert!(matches!(park.after(&again(), 3, 0.5), Verdict::Park { .. }));
+}
+
+#[test]
+fn a_failure_can_ask_for_a_longer_wait_but_for_no_shorter_one() {
+    let rules = rules(WhenExhausted::Block);
+    let after =
+        |secs, attempts| rules.after(&Failure::retry_after(Duration::from_secs(secs), "busy"), attempts, 1.0);
+    let wait = |n| Verdict::Retry { error: "busy".to_owned(), wait: Duration::from_secs(n) };
+    assert_eq!(after(60, 1), wait(60));
+    assert_eq!(after(0, 2), wait(2));
+    assert!(matches!(after(60, 3), Verdict::Block { .. }), "it adds no attempts");
 }
 
 #[test]
 fn not_now_never_uses_up_the_budget() {
     let due = Due::After(Duration::from_secs(9));
-    assert_eq!(rules(WhenExhausted::Block).after(Failure::Later(due), 99, 0.5), Verdict::Defer(due));
+    assert_eq!(rules(WhenExhausted::Block).after(&Failure::defer(due), 99, 0.5), Verdict::Defer(due));
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::error::Explain as _;
+use crate::failure::Failure;
 use crate::id::Lane;
-use crate::reactions::{Operator, ReactionError, ReactionsError, Which};
+use crate::reactions::{Operator, ReactionsError, Which};
 
 async fn refused(reactions: Reactions) -> ReactionsError {
     reactions.start().await.map(drop).unwrap_err()
@@ -57,7 +58,7 @@ async fn a_reaction_cannot_choose_keys_where_it_followed_streams() {
 async fn rows_that_have_something_to_do_move_to_a_new_lane() {
     let (store, stream) = (store(), key("s"));
     append(&store, &stream, 0..3).await;
-    let bad = Reaction::new("r").each(|_, _| async { Err::<(), _>(ReactionError::non_retryable("no")) });
+    let bad = Reaction::new("r").each(async |_, _| Err::<(), _>(Failure::permanent("no")));
     let running = reactions(&store).with(bad).start().await.unwrap();
     assert_eq!(running.settle().await.unwrap().blocked, 1);
     running.shutdown().await;

@@ -5,12 +5,12 @@ use std::task::{Context, Poll};
 
 use super::op::OpState;
 use super::{ActivationRef, Request, Resolution, Unproven};
+use crate::failure::Failure;
 use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::Batch;
 use crate::workflow::context_guard;
 use crate::workflow::entry::{Entry, OpId, Ran};
-use crate::workflow::failure::Failure;
 
 /// A handle of an operation. Dropping it closes the operation.
 #[derive(Debug)]

@@ -6,6 +6,9 @@ use super::op::{Op, OpState};
 use super::outgoing::Outgoing;
 use super::{Abandoned, Activation, Resolution, Unproven};
 use crate::clock::Timestamp;
+use crate::failure::Failure;
+use crate::failure::step_error::StepError;
+use crate::model::limits::ERROR_BYTES;
 use crate::model::retry::{AfterFailure, RetryPolicy};
 use crate::payload::Payload;
 use crate::runtime::jitter::fraction;
@@ -13,7 +16,6 @@ use crate::store::Batch;
 use crate::workflow::broken::Broken;
 use crate::workflow::child;
 use crate::workflow::entry::{Awaited, Done, Entry, GaveUp, Kind, Named, Placed, Ran, TimerSet, Tried};
-use crate::workflow::failure::{Failure, StepError};
 
 /// The number of operations that a run may request after its cancellation, beside those of its clean-up. Each is given up at
 /// once, so code that ignores the cancellation would never end.
@@ -204,15 +206,18 @@ impl Activation {
                 (Entry::Done(done), Some(Resolution::Value(value)))
             }
             Err(failure) => {
-                let failure = failure.cut();
-                match retry_wait(&failure, op.attempt, policy, cancelled && !op.shielded) {
+                let failure = failure.truncated(ERROR_BYTES);
+                let cancelled = cancelled && !op.shielded;
+                let wait = if cancelled { None } else { retry_wait(&failure, op.attempt, policy, ran.ended) };
+                match wait {
                     Some(wait) => {
-                        let (attempt, error) = (op.attempt, failure.message);
+                        let (attempt, error) = (op.attempt, failure.message().to_owned());
                         (Entry::Tried(Tried { op: id, attempt, error, wait, ran }), None)
                     }
                     None => {
                         let (step, attempts) = (id.name.clone(), op.attempt);
-                        let error = StepError::Failed { step, error: failure.message, attempts };
+                        let error = failure.message().to_owned();
+                        let error = StepError::Failed { step, error, attempts };
                         let gave_up = GaveUp { op: id, error: error.clone(), ran: Some(ran) };
                         (Entry::GaveUp(gave_up), Some(Resolution::Error(error)))
                     }
@@ -318,13 +323,13 @@ impl Activation {
     }
 }
 
-/// Returns the wait before the next attempt, if there is one.
-fn retry_wait(failure: &Failure, attempt: u32, policy: &RetryPolicy, cancelled: bool) -> Option<Duration> {
-    if failure.permanent || cancelled {
+/// Returns the wait before the next attempt of a step that failed at that time, if there is one.
+fn retry_wait(failure: &Failure, attempt: u32, policy: &RetryPolicy, ended: Timestamp) -> Option<Duration> {
+    if failure.is_permanent() {
         return None;
     }
     match policy.after_failure(attempt, 0.5 + fraction() / 2.0) {
-        AfterFailure::Again(wait) => Some(wait),
+        AfterFailure::Again(wait) => Some(failure.wait(wait, ended)),
         AfterFailure::Block => None,
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use super::{Action, Activation, ActivationRef, Finish, Moment, OpEvent, OpHandle, Request, Resolution};
 use crate::clock::{Due, Timestamp};
+use crate::failure::Failure;
+use crate::failure::step_error::StepError;
 use crate::id::StreamVersion;
 use crate::lease::NEVER;
 use crate::model::retry::RetryPolicy;
@@ -17,7 +19,6 @@ use crate::store::Batch;
 use crate::workflow::context_guard::in_workflow;
 use crate::workflow::entry::{Awaited, ChildEnded, ChildStarted, Done, Ending, Entry, Heard, Kind, Named};
 use crate::workflow::entry::{OpId, Placed, Ran, Reason, TimerSet, When};
-use crate::workflow::failure::{Failure, StepError};
 
 const LINGER: Duration = Duration::from_millis(50);
 const AT: Timestamp = Timestamp::from_micros(1_000_000);
