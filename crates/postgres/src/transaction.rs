@@ -52,7 +52,7 @@ impl Begin for sqlx::Transaction<'_, sqlx::Postgres> {
     }
 }
 
-/// A savepoint in the caller's transaction. A dropped savepoint is rolled back, so that a cancelled call leaves nothing.
+/// A savepoint in the caller's transaction. A dropped savepoint is rolled back.
 #[expect(missing_debug_implementations, reason = "a transaction of tokio-postgres has none")]
 pub enum Savepoint<'a> {
     Tokio(tokio_postgres::Transaction<'a>),
@@ -124,7 +124,7 @@ impl PostgresStore {
     /// than a refusal, the server may have aborted the whole transaction. Its next statement then fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the transaction is as it was before the call.
+    /// If the future is dropped, the transaction has the batch as a whole or not at all. Roll it back.
     pub async fn apply_in(
         &self,
         tx: &mut impl CallerTransaction,

@@ -77,7 +77,7 @@ impl Tidelock {
     /// than the store (TL0313), or its snapshot is outdated (TL0312). Nothing of the batch was then applied.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the transaction is as it was before the call.
+    /// If the future is dropped, the transaction has the batch as a whole or not at all. Roll it back.
     pub fn apply_in<'t, T: CallerTransaction>(&self, tx: &'t mut T, batch: Batch) -> T::Output<'t, Receipt> {
         tx.apply(self.store(), Ok((batch, |applied: Result<Receipt, ApplyError>| Ok(applied?))))
     }

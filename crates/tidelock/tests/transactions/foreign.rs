@@ -105,7 +105,7 @@ mod on_postgres {
         check(&error, &["has no schema", &schema.0]);
         tx.execute("CREATE TABLE usable (n int)", &[]).await.unwrap();
         tx.commit().await.unwrap();
-        let theirs = Tidelock::options(&other).schema(&schema.0).open().await.unwrap();
+        let theirs = schema.tide_at(&other).await;
         let mut tx = mine.transaction().await.unwrap();
         let error = tide.apply_in(&mut tx, append(Expect::Absent)).await.unwrap_err();
         check(&error, &["it is on another database"]);

@@ -21,6 +21,7 @@ pub(crate) trait Kind: Sized {
     type Tx<'c>;
 
     async fn open() -> Site<Self>;
+    async fn connect(place: &Self::Place) -> Self::Connection;
     async fn begin(site: &mut Site<Self>) -> (Tidelock, Self::Tx<'_>);
     async fn insert(tx: &mut Self::Tx<'_>);
     async fn count(site: &mut Site<Self>) -> i64;
@@ -42,17 +43,21 @@ impl Kind for Rusqlite {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("shop.db");
         let tide = Tidelock::open(path.to_str().unwrap()).await.unwrap();
-        let mine = Connection::open(&path).unwrap();
+        let mine = Self::connect(&place).await;
         mine.execute_batch("CREATE TABLE invoices (total INTEGER)").unwrap();
         Site { tide, mine, place }
     }
 
-    async fn begin(site: &mut Site<Self>) -> (Tidelock, Transaction<'_>) {
+    async fn connect(place: &tempfile::TempDir) -> Connection {
+        Connection::open(place.path().join("shop.db")).unwrap()
+    }
+
+    async fn begin(site: &mut Site<Self>) -> (Tidelock, Self::Tx<'_>) {
         let tx = site.mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         (site.tide.clone(), tx)
     }
 
-    async fn insert(tx: &mut Transaction<'_>) {
+    async fn insert(tx: &mut Self::Tx<'_>) {
         tx.execute("INSERT INTO invoices VALUES (1)", []).unwrap();
     }
 
@@ -60,19 +65,19 @@ impl Kind for Rusqlite {
         site.mine.query_row("SELECT count(*) FROM invoices", [], |row| row.get(0)).unwrap()
     }
 
-    async fn commit(tx: Transaction<'_>) {
+    async fn commit(tx: Self::Tx<'_>) {
         tx.commit().unwrap();
     }
 
-    async fn roll_back(tx: Transaction<'_>) {
+    async fn roll_back(tx: Self::Tx<'_>) {
         tx.rollback().unwrap();
     }
 
-    async fn apply(tide: &Tidelock, tx: &mut Transaction<'_>, batch: Batch) -> Outcome<Receipt> {
+    async fn apply(tide: &Tidelock, tx: &mut Self::Tx<'_>, batch: Batch) -> Outcome<Receipt> {
         tide.apply_in(tx, batch)
     }
 
-    async fn start<O>(start: Start<O>, tx: &mut Transaction<'_>) -> Outcome<Handle<O>> {
+    async fn start<O>(start: Start<O>, tx: &mut Self::Tx<'_>) -> Outcome<Handle<O>> {
         start.within(tx)
     }
 }

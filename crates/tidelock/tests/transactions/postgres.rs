@@ -33,8 +33,12 @@ impl Schema {
     }
 
     pub(crate) async fn tide(&self) -> Tidelock {
+        self.tide_at(&url()).await
+    }
+
+    pub(crate) async fn tide_at(&self, url: &str) -> Tidelock {
         let options = PostgresOptions { durability: Durability::Relaxed, ..PostgresOptions::default() };
-        Tidelock::options(&url()).schema(&self.0).postgres(options).open().await.unwrap()
+        Tidelock::options(url).schema(&self.0).postgres(options).open().await.unwrap()
     }
 }
 
@@ -66,17 +70,22 @@ impl Kind for TokioPostgres {
 
     async fn open() -> Site<Self> {
         let place = Schema::new();
-        let (tide, mine) = (place.tide().await, client().await);
-        let table = format!("CREATE TABLE {s}.invoices (total int); SET search_path = {s}", s = place.0);
-        mine.batch_execute(&table).await.unwrap();
+        let (tide, mine) = (place.tide().await, Self::connect(&place).await);
+        mine.batch_execute("CREATE TABLE invoices (total int)").await.unwrap();
         Site { tide, mine, place }
     }
 
-    async fn begin(site: &mut Site<Self>) -> (Tidelock, Transaction<'_>) {
+    async fn connect(place: &Schema) -> Client {
+        let mine = client().await;
+        mine.batch_execute(&format!("SET search_path = {}", place.0)).await.unwrap();
+        mine
+    }
+
+    async fn begin(site: &mut Site<Self>) -> (Tidelock, Self::Tx<'_>) {
         (site.tide.clone(), site.mine.transaction().await.unwrap())
     }
 
-    async fn insert(tx: &mut Transaction<'_>) {
+    async fn insert(tx: &mut Self::Tx<'_>) {
         tx.execute("INSERT INTO invoices VALUES (1)", &[]).await.unwrap();
     }
 
@@ -84,19 +93,19 @@ impl Kind for TokioPostgres {
         site.mine.query_one("SELECT count(*) FROM invoices", &[]).await.unwrap().get(0)
     }
 
-    async fn commit(tx: Transaction<'_>) {
+    async fn commit(tx: Self::Tx<'_>) {
         tx.commit().await.unwrap();
     }
 
-    async fn roll_back(tx: Transaction<'_>) {
+    async fn roll_back(tx: Self::Tx<'_>) {
         tx.rollback().await.unwrap();
     }
 
-    async fn apply(tide: &Tidelock, tx: &mut Transaction<'_>, batch: Batch) -> Outcome<Receipt> {
+    async fn apply(tide: &Tidelock, tx: &mut Self::Tx<'_>, batch: Batch) -> Outcome<Receipt> {
         tide.apply_in(tx, batch).await
     }
 
-    async fn start<O>(start: Start<O>, tx: &mut Transaction<'_>) -> Outcome<Handle<O>> {
+    async fn start<O>(start: Start<O>, tx: &mut Self::Tx<'_>) -> Outcome<Handle<O>> {
         start.within(tx).await
     }
 }
@@ -123,17 +132,23 @@ mod with_sqlx {
         async fn open() -> Site<Self> {
             let place = Schema::new();
             let tide = place.tide().await;
-            let mut mine = PgConnection::connect(&url()).await.unwrap();
-            let table = format!("CREATE TABLE {s}.invoices (total int); SET search_path = {s}", s = place.0);
-            sqlx::raw_sql(AssertSqlSafe(table)).execute(&mut mine).await.unwrap();
+            let mut mine = Self::connect(&place).await;
+            sqlx::query("CREATE TABLE invoices (total int)").execute(&mut mine).await.unwrap();
             Site { tide, mine, place }
         }
 
-        async fn begin(site: &mut Site<Self>) -> (Tidelock, Transaction<'_, Postgres>) {
+        async fn connect(place: &Schema) -> PgConnection {
+            let mut mine = PgConnection::connect(&url()).await.unwrap();
+            let path = AssertSqlSafe(format!("SET search_path = {}", place.0));
+            sqlx::raw_sql(path).execute(&mut mine).await.unwrap();
+            mine
+        }
+
+        async fn begin(site: &mut Site<Self>) -> (Tidelock, Self::Tx<'_>) {
             (site.tide.clone(), site.mine.begin().await.unwrap())
         }
 
-        async fn insert(tx: &mut Transaction<'_, Postgres>) {
+        async fn insert(tx: &mut Self::Tx<'_>) {
             sqlx::query("INSERT INTO invoices VALUES (1)").execute(&mut **tx).await.unwrap();
         }
 
@@ -142,23 +157,19 @@ mod with_sqlx {
             count.fetch_one(&mut site.mine).await.unwrap()
         }
 
-        async fn commit(tx: Transaction<'_, Postgres>) {
+        async fn commit(tx: Self::Tx<'_>) {
             tx.commit().await.unwrap();
         }
 
-        async fn roll_back(tx: Transaction<'_, Postgres>) {
+        async fn roll_back(tx: Self::Tx<'_>) {
             tx.rollback().await.unwrap();
         }
 
-        async fn apply(
-            tide: &Tidelock,
-            tx: &mut Transaction<'_, Postgres>,
-            batch: Batch,
-        ) -> Outcome<Receipt> {
+        async fn apply(tide: &Tidelock, tx: &mut Self::Tx<'_>, batch: Batch) -> Outcome<Receipt> {
             tide.apply_in(tx, batch).await
         }
 
-        async fn start<O>(start: Start<O>, tx: &mut Transaction<'_, Postgres>) -> Outcome<Handle<O>> {
+        async fn start<O>(start: Start<O>, tx: &mut Self::Tx<'_>) -> Outcome<Handle<O>> {
             start.within(tx).await
         }
     }
