@@ -91,7 +91,7 @@ pub(crate) fn add(steps: &mut Steps, options: &Options) {
         steps.run_noted("checkers", checkers);
     }
     if whole {
-        steps.run_many("examples", examples);
+        steps.run_many("examples", || examples(database.as_ref()));
         steps.run_many("browser", || browser::look(&browser::Options::default().missing(options.browser)));
     }
 }
@@ -111,8 +111,11 @@ fn checkers() -> Result<(Failures, String)> {
     Ok(summary.outcome(passed))
 }
 
+/// Examples that need PostgreSQL. Without a server they only say so.
+const WITH_DATABASE: &[&str] = &["14_own_tables"];
+
 /// Runs every example as a newcomer would. Returns the examples that failed.
-fn examples() -> Result<Failures> {
+fn examples(database: Option<&Database>) -> Result<Failures> {
     let mut names: Vec<String> = Vec::new();
     for file in std::fs::read_dir(run::root().join("examples"))? {
         let path = file?.path();
@@ -121,7 +124,8 @@ fn examples() -> Result<Failures> {
     }
     names.sort();
     names.retain(|name| {
-        let outcome = example(name);
+        let database = database.filter(|_| WITH_DATABASE.contains(&name.as_str()));
+        let outcome = example(name, database);
         match &outcome {
             Ok(()) => println!("example {name}: ok"),
             Err(error) => println!("example {name}: FAILED\n{error:#}"),
@@ -131,9 +135,12 @@ fn examples() -> Result<Failures> {
     Ok(names)
 }
 
-fn example(name: &str) -> Result<()> {
-    let program = run::built(&["--example", name])?;
-    run::capture(Command::new(program).current_dir(run::root())).map(drop)
+fn example(name: &str, database: Option<&Database>) -> Result<()> {
+    let mut program = Command::new(run::built(&["--example", name])?);
+    if let Some(database) = database {
+        database.offer(&mut program);
+    }
+    run::capture(program.current_dir(run::root())).map(drop)
 }
 
 /// Returns a cargo command with the address of the database, if there is one.

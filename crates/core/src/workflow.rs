@@ -77,7 +77,7 @@ mod suspension;
 mod view;
 mod worker;
 
-pub use client::{Client, Handle, Start};
+pub use client::{Client, Handle, PendingStart, Start};
 pub use ctx::Ctx;
 pub use definition::{Signal, Workflow};
 pub use engine::WorkflowEngine;

@@ -134,7 +134,7 @@ EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $$;
 
--- Which database this is: the cluster, and the table itself, which a restored dump makes anew.
+-- Which database this is: the cluster, the database in it, and the table itself, which a restored dump creates again.
 CREATE FUNCTION {schema}.identity() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     cluster text;
@@ -144,7 +144,8 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         cluster := '';
     END;
-    RETURN cluster || '/' || '{schema}.epoch'::regclass::oid::text;
+    RETURN cluster || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())::text
+        || '/' || '{schema}.epoch'::regclass::oid::text;
 END $$;
 
 INSERT INTO {schema}.epoch VALUES ({schema}.clock(), {schema}.timeline(), {schema}.identity());

@@ -18,10 +18,9 @@ use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::lease;
 use tidelock_core::store::report;
 use tidelock_core::store::{Claim, Claimed, Denied, Gathering, Grant, Pick, StoreError};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::{Call, Db, begin};
+use crate::db::{Call, Db, Row, begin};
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
 use crate::rows::{self, get, int, uint};

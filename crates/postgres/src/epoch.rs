@@ -7,14 +7,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Epoch, Fence, Position};
 use tidelock_core::model::epoch::HistoryCut;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row, SimpleQueryMessage};
+use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::db::Call;
+use crate::db::{Call, Row};
 use crate::error::{Failure, Meaning};
 use crate::rows::{get, uint};
 use crate::writer::{Engine, pause};
@@ -34,17 +35,32 @@ pub(crate) struct Epochs {
     /// The highest numbers that this process received. A database that lacks them was set back.
     position: AtomicU64,
     fence: AtomicU64,
+    /// The database that the epoch belongs to, as the function `identity` returns it.
+    identity: Mutex<String>,
 }
 
 impl Epochs {
     pub(crate) fn new(schema: &str) -> Self {
         let [current, position, fence] = [const { AtomicU64::new(0) }; 3];
-        Self { schema: schema.to_owned(), current, position, fence }
+        Self { schema: schema.to_owned(), current, position, fence, identity: Mutex::default() }
     }
 
     /// Returns the last confirmed epoch.
     pub(crate) fn current(&self) -> Epoch {
         Epoch(self.current.load(Ordering::Acquire))
+    }
+
+    /// Returns whether an identity is the one of the store's database. A user without the right to read it does not learn
+    /// the identity of the cluster, so a missing one matches any.
+    pub(crate) fn is_identity(&self, found: &str) -> bool {
+        let ours = self.identity.lock();
+        let (Some((cluster, table)), Some((their_cluster, their_table))) =
+            (ours.split_once('/'), found.split_once('/'))
+        else {
+            return *ours == found;
+        };
+        let same_cluster = cluster == their_cluster || cluster.is_empty() || their_cluster.is_empty();
+        same_cluster && table == their_table
     }
 
     /// Remembers numbers that were committed.
@@ -61,8 +77,8 @@ impl Epochs {
         let (position, fence) = (self.position.load(Ordering::Relaxed), self.fence.load(Ordering::Relaxed));
         // One implicit transaction. At read committed it sees the rows that were committed while it waited.
         let sql = format!(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SELECT {}.confirm_epoch({position}, {fence})",
-            self.schema
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SELECT {s}.confirm_epoch({position}, {fence}), {s}.identity()",
+            s = self.schema
         );
         let mut attempts = 0;
         let answer = loop {
@@ -73,10 +89,12 @@ impl Epochs {
             pause(attempts).await;
         };
         let found = answer.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0)?.parse::<u64>().ok(),
+            SimpleQueryMessage::Row(row) => Some((row.get(0)?.parse::<u64>().ok()?, row.get(1)?.to_owned())),
             _ => None,
         });
-        let found = found.ok_or_else(|| Failure::new(StoreErrorKind::Bug, WHAT, "no epoch is recorded"))?;
+        let (found, identity) =
+            found.ok_or_else(|| Failure::new(StoreErrorKind::Bug, WHAT, "no epoch is recorded"))?;
+        *self.identity.lock() = identity;
         let before = self.current.fetch_max(found, Ordering::AcqRel);
         if before != 0 && found > before {
             tracing::warn!(epoch = found, previous = before, "epoch changed");

@@ -92,6 +92,26 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
+#[cfg(feature = "sqlx")]
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        let report =
+            error.as_database_error().and_then(|error| error.try_downcast_ref()).map(Report::of_sqlx);
+        match report {
+            Some(report) => Self {
+                meaning: meaning_of(report.severity, report.code, report.constraint),
+                error: StoreError::new(report.kind(), WHAT, report.describe()),
+            },
+            None => {
+                let io =
+                    matches!(error, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::WorkerCrashed);
+                let kind = if io { StoreErrorKind::Unreachable } else { StoreErrorKind::Bug };
+                Self { meaning: Meaning::Lost, error: StoreError::new(kind, WHAT, chain(&error)) }
+            }
+        }
+    }
+}
+
 impl From<PoolError<StoreError>> for Failure {
     fn from(error: PoolError<StoreError>) -> Self {
         match error {
@@ -132,57 +152,97 @@ pub(crate) fn map(what: &str, error: &tokio_postgres::Error) -> StoreError {
 
 /// Returns the server's message, without values that its own detail may quote from rows.
 fn describe(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(db) if is_foreign_session(db) => format!(
-            "{} (SQLSTATE {}); a pooler in transaction mode seems to be in between: add pooler=transaction to the address",
-            db.message(),
-            db.code().code()
-        ),
-        Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
-        None => {
-            let mut text = error.to_string();
-            let mut source = std::error::Error::source(error);
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            text
-        }
-    }
+    error.as_db_error().map_or_else(|| chain(error), |error| Report::of(error).describe())
 }
 
-/// Returns whether a prepared statement is missing, or exists already: another session prepared it.
-fn is_foreign_session(error: &DbError) -> bool {
-    let code = error.code().code();
-    matches!(code, "26000" | "42P05") || (code == "08P01" && error.message().contains("startup parameter"))
+/// Returns the message of an error with those of its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// An error response of the server, whichever driver received it.
+struct Report<'a> {
+    severity: Option<Severity>,
+    code: &'a str,
+    message: &'a str,
+    constraint: Option<&'a str>,
+}
+
+impl<'a> Report<'a> {
+    fn of(error: &'a DbError) -> Self {
+        Self {
+            severity: error.parsed_severity(),
+            code: error.code().code(),
+            message: error.message(),
+            constraint: error.constraint(),
+        }
+    }
+
+    #[cfg(feature = "sqlx")]
+    fn of_sqlx(error: &'a sqlx::postgres::PgDatabaseError) -> Self {
+        use sqlx::postgres::PgSeverity;
+        let severity = match error.severity() {
+            PgSeverity::Panic => Severity::Panic,
+            PgSeverity::Fatal => Severity::Fatal,
+            _ => Severity::Error,
+        };
+        let (code, message, constraint) = (error.code(), error.message(), error.constraint());
+        Self { severity: Some(severity), code, message, constraint }
+    }
+
+    fn describe(&self) -> String {
+        let Self { code, message, .. } = self;
+        if self.is_foreign_session() {
+            return format!(
+                "{message} (SQLSTATE {code}); a pooler in transaction mode seems to be in between: \
+                 add pooler=transaction to the address"
+            );
+        }
+        format!("{message} (SQLSTATE {code})")
+    }
+
+    /// Returns whether a prepared statement is missing, or exists already: another session prepared it.
+    fn is_foreign_session(&self) -> bool {
+        matches!(self.code, "26000" | "42P05")
+            || (self.code == "08P01" && self.message.contains("startup parameter"))
+    }
+
+    fn kind(&self) -> StoreErrorKind {
+        if self.is_foreign_session() {
+            return StoreErrorKind::CannotOpen;
+        }
+        match self.code {
+            "53100" | "54023" => return StoreErrorKind::Full,
+            "25006" | "TL002" => return StoreErrorKind::ReadOnly,
+            "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" | "TL004" => {
+                return StoreErrorKind::Busy;
+            }
+            "42501" => return StoreErrorKind::CannotOpen,
+            "3F000" | "42P01" | "42883" => return StoreErrorKind::Migration,
+            "58030" => return StoreErrorKind::Io,
+            _ => {}
+        }
+        match self.code.get(..2) {
+            Some("08" | "57") => StoreErrorKind::Unreachable,
+            Some("28" | "3D") => StoreErrorKind::CannotOpen,
+            Some("XX") => StoreErrorKind::Corrupt,
+            Some("53") => StoreErrorKind::Busy,
+            _ => StoreErrorKind::Bug,
+        }
+    }
 }
 
 fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
-    let Some(db) = error.as_db_error() else {
-        return if is_connection(error) { StoreErrorKind::Unreachable } else { StoreErrorKind::Bug };
-    };
-    let code = db.code();
-    if is_foreign_session(db) {
-        return StoreErrorKind::CannotOpen;
-    }
-    match code.code() {
-        "53100" | "54023" => return StoreErrorKind::Full,
-        "25006" => return StoreErrorKind::ReadOnly,
-        "TL002" => return StoreErrorKind::ReadOnly,
-        "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" | "TL004" => {
-            return StoreErrorKind::Busy;
-        }
-        "42501" => return StoreErrorKind::CannotOpen,
-        "3F000" | "42P01" | "42883" => return StoreErrorKind::Migration,
-        "58030" => return StoreErrorKind::Io,
-        _ => {}
-    }
-    match code.code().get(..2) {
-        Some("08" | "57") => StoreErrorKind::Unreachable,
-        Some("28" | "3D") => StoreErrorKind::CannotOpen,
-        Some("XX") => StoreErrorKind::Corrupt,
-        Some("53") => StoreErrorKind::Busy,
-        _ => StoreErrorKind::Bug,
+    match error.as_db_error() {
+        Some(error) => Report::of(error).kind(),
+        None if is_connection(error) => StoreErrorKind::Unreachable,
+        None => StoreErrorKind::Bug,
     }
 }
 
@@ -204,7 +264,10 @@ fn has_io_source(error: &tokio_postgres::Error) -> bool {
 /// Returns the meaning of a failure for the transaction that met it.
 pub(crate) fn meaning(error: &tokio_postgres::Error) -> Meaning {
     match error.as_db_error() {
-        Some(db) => meaning_of(db.parsed_severity(), db.code().code(), db.constraint()),
+        Some(db) => {
+            let Report { severity, code, constraint, .. } = Report::of(db);
+            meaning_of(severity, code, constraint)
+        }
         // The connection failed, or the driver could not decode the response.
         None => Meaning::Lost,
     }

@@ -9,12 +9,11 @@ use tidelock_core::id::Fence;
 use tidelock_core::model::facts::Changes;
 use tidelock_core::model::rows::WorkRow;
 use tidelock_core::store::{Receipt, Resolution, StoreErrorKind};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use self::columns::{Documents, Events, Streams, Work};
-use crate::db::{Call, Db};
+use crate::db::{Call, Db, Row};
 use crate::error::Failure;
 use crate::rows::{Stamp, get, uint};
 use crate::session::{Operation, Session, Verdict, place_of, place_of_seq, with_places, with_positions};

@@ -43,6 +43,8 @@ mod rows;
 mod scan_bounds;
 mod session;
 mod sql;
+#[cfg(feature = "sqlx")]
+mod sqlx_transaction;
 mod stalls;
 mod store;
 mod sweep;
@@ -63,8 +65,11 @@ use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 use crate::address::Address;
 
 pub use open::connect;
+#[cfg(feature = "sqlx")]
+pub use sqlx;
 pub use store::{PostgresStore, Stall, Stats};
 pub use tokio_postgres;
+pub use transaction::CallerTransaction;
 
 /// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]

@@ -10,10 +10,9 @@ use tidelock_core::store::{
     Direction, Document, EventFilter, EventPage, Get, LogQuery, NextReady, Page, PageOf, Receipt, Resolution,
     RowSet, StoreError, StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
 };
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::{Call, Db};
+use crate::db::{Call, Db, Row};
 use crate::epoch;
 use crate::error::{Failure, Meaning};
 use crate::flush::stored_operation;

@@ -10,9 +10,9 @@ use tidelock_core::key::Key;
 use tidelock_core::model::rows::{Blocked, DocumentRow, Event, LeaseRow, Lifetime, StreamRow, WorkRow};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::StoreErrorKind;
-use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
+use crate::db::{Columns, Row};
 use crate::error::Failure;
 
 /// The columns of an event in the order that [`event`] reads.
@@ -75,8 +75,8 @@ fn free_text(row: &Row, column: usize) -> Result<Option<String>, Failure> {
 }
 
 /// Returns a column's value.
-pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failure> {
-    row.try_get(column).map_err(|e| broken(column, &e))
+pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a impl Columns, column: usize) -> Result<T, Failure> {
+    row.column(column).map_err(|e| broken(column, &e))
 }
 
 fn broken(column: usize, error: &dyn std::fmt::Display) -> Failure {

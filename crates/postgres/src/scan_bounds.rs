@@ -20,10 +20,9 @@ use parking_lot::Mutex;
 use tidelock_core::id::Priority;
 use tidelock_core::model::lease;
 use tidelock_core::model::rows::WorkRow;
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::Call;
+use crate::db::{Call, Row};
 use crate::error::Failure;
 use crate::rows::{get, uint};
 use crate::writer::settle::short_answer;

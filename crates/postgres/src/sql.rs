@@ -19,6 +19,8 @@ pub(crate) struct Sql {
     pub(crate) resolve: String,
     pub(crate) events_by_id: String,
     pub(crate) numbers: String,
+    /// Returns which database this is.
+    pub(crate) identity: String,
     pub(crate) candidates: String,
     pub(crate) lock_candidates: String,
     pub(crate) next_ready: String,
@@ -47,6 +49,7 @@ impl Sql {
                 "SELECT {s}.clock(), coalesce(pg_sequence_last_value('{s}.fences'), 0), \
                  (SELECT document FROM {s}.floors)"
             ),
+            identity: format!("SELECT {s}.identity()"),
             candidates: format!("SELECT {work} FROM {s}.candidates($1, $2, $3, $4, $5, $6, $7)"),
             lock_candidates: format!("SELECT {work} FROM {s}.lock_candidates($1, $2)"),
             next_ready: format!("SELECT {s}.next_ready($1, $2, $3, $4, $5)"),

@@ -207,6 +207,12 @@ impl PostgresStore {
         reading!(self, |reader| stalls::all(&reader))
     }
 
+    /// Returns the location of the store: the server, the database and the schema, without secrets.
+    #[must_use]
+    pub fn location(&self) -> &str {
+        &self.shared.location
+    }
+
     /// Wakes waiters for changes, here and in other processes. Call it after you commit your own transaction that
     /// [`apply_in`](Self::apply_in) took part in. Without it, they notice a little later.
     pub fn hint(&self) {

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
+use futures_util::future::{BoxFuture, FutureExt as _};
 use tidelock_core::id::EventId;
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError, StoreErrorKind};
-use tokio_postgres::Transaction;
 
 use crate::PostgresStore;
-use crate::db::Db;
+use crate::db::{Call, Db};
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
 use crate::rows::get;
@@ -16,12 +16,81 @@ use crate::session::{Session, Verdict};
 use crate::writer::Engine;
 use crate::writer::settle::decide_all;
 
+pub(crate) const WHAT: &str = "cannot apply a batch in a transaction";
+
 /// Attempts within a caller's transaction, when another transaction creates the same row at the same time.
 const ATTEMPTS: usize = 5;
 
+/// A transaction of the caller's own connection: of `tokio-postgres` or, with the feature `sqlx`, of sqlx. The trait is
+/// sealed.
+pub trait CallerTransaction: Begin {}
+
+impl CallerTransaction for tokio_postgres::Transaction<'_> {}
+
+#[cfg(feature = "sqlx")]
+impl CallerTransaction for sqlx::Transaction<'_, sqlx::Postgres> {}
+
+/// Begins a savepoint.
+pub trait Begin: Send {
+    fn begin(&mut self) -> BoxFuture<'_, Result<Savepoint<'_>, StoreError>>;
+}
+
+impl Begin for tokio_postgres::Transaction<'_> {
+    fn begin(&mut self) -> BoxFuture<'_, Result<Savepoint<'_>, StoreError>> {
+        async { Ok(Savepoint::Tokio(self.transaction().await.map_err(Failure::from)?)) }.boxed()
+    }
+}
+
+#[cfg(feature = "sqlx")]
+impl Begin for sqlx::Transaction<'_, sqlx::Postgres> {
+    fn begin(&mut self) -> BoxFuture<'_, Result<Savepoint<'_>, StoreError>> {
+        async {
+            let savepoint = sqlx::Connection::begin(&mut **self).await.map_err(Failure::from)?;
+            Ok(Savepoint::Sqlx(tokio::sync::Mutex::new(savepoint)))
+        }
+        .boxed()
+    }
+}
+
+/// A savepoint in the caller's transaction. A dropped savepoint is rolled back.
+#[expect(missing_debug_implementations, reason = "a transaction of tokio-postgres has none")]
+pub enum Savepoint<'a> {
+    Tokio(tokio_postgres::Transaction<'a>),
+    #[cfg(feature = "sqlx")]
+    Sqlx(tokio::sync::Mutex<sqlx::Transaction<'a, sqlx::Postgres>>),
+}
+
+impl Savepoint<'_> {
+    fn db(&self) -> Db<'_> {
+        match self {
+            Self::Tokio(savepoint) => Db::Theirs(savepoint),
+            #[cfg(feature = "sqlx")]
+            Self::Sqlx(savepoint) => Db::Sqlx(savepoint),
+        }
+    }
+
+    async fn release(self) -> Result<(), Failure> {
+        match self {
+            Self::Tokio(savepoint) => savepoint.commit().await?,
+            #[cfg(feature = "sqlx")]
+            Self::Sqlx(savepoint) => savepoint.into_inner().commit().await?,
+        }
+        Ok(())
+    }
+
+    async fn roll_back(self) -> Result<(), Failure> {
+        match self {
+            Self::Tokio(savepoint) => savepoint.rollback().await?,
+            #[cfg(feature = "sqlx")]
+            Self::Sqlx(savepoint) => savepoint.into_inner().rollback().await?,
+        }
+        Ok(())
+    }
+}
+
 impl PostgresStore {
     /// Applies a batch inside a transaction of the caller's own connection to the same database. Both commit together,
-    /// or neither does.
+    /// or neither does. The transaction is of `tokio-postgres` or, with the feature `sqlx`, of sqlx.
     ///
     /// The batch takes effect when the caller commits. Its rows are locked until then, and readers of the log see no
     /// later event before the transaction ends. Keep it short; [`stalls`](Self::stalls) shows the ones that are not. A
@@ -50,33 +119,45 @@ impl PostgresStore {
     /// ```
     ///
     /// # Errors
-    /// [`ApplyError`] as for [`Store::apply`](tidelock_core::store::Store::apply). After a failure other than a
-    /// refusal, the server may have aborted the whole transaction. Its next statement then fails.
-    pub async fn apply_in(&self, tx: &mut Transaction<'_>, batch: &Batch) -> Result<Receipt, ApplyError> {
+    /// [`ApplyError`] as for [`Store::apply`](tidelock_core::store::Store::apply).
+    /// [`StoreErrorKind::ForeignTransaction`] (TL0313) when the connection is to another database. After a failure other
+    /// than a refusal, the server may have aborted the whole transaction. Its next statement then fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the transaction has the batch as a whole or not at all. Roll it back.
+    pub async fn apply_in(
+        &self,
+        tx: &mut impl CallerTransaction,
+        batch: &Batch,
+    ) -> Result<Receipt, ApplyError> {
+        self.apply_in_any(tx, batch).await
+    }
+
+    async fn apply_in_any(&self, tx: &mut dyn Begin, batch: &Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
         let engine = &self.shared.engine;
         let batch = &batch.clone().submitted_in(engine.epochs.current());
         let failed = |failure: Failure| ApplyError::not_decided(StoreError::from(failure), batch.id());
         for _ in 0..ATTEMPTS {
-            let savepoint = tx.transaction().await.map_err(|e| failed(e.into()))?;
-            let attempt = apply(engine, &Db::Theirs(&savepoint), batch).await;
+            let savepoint = tx.begin().await.map_err(|e| failed(e.into()))?;
+            let attempt = apply(engine, &savepoint.db(), batch).await;
             // From the caller's commit on, the cached rows are outdated.
             engine.warm.distrust(&Footprint::of(batch));
             match attempt {
                 Ok(Verdict::Applied(receipt) | Verdict::Repeated(receipt)) => {
-                    savepoint.commit().await.map_err(|e| failed(e.into()))?;
+                    savepoint.release().await.map_err(failed)?;
                     return Ok(receipt);
                 }
                 Ok(Verdict::Refused(refusal)) => {
-                    savepoint.rollback().await.map_err(|e| failed(e.into()))?;
+                    savepoint.roll_back().await.map_err(failed)?;
                     return Err(ApplyError::Refused(refusal));
                 }
                 Ok(Verdict::Same(_)) => break,
                 Err(failure) => {
                     if !is_conflict(failure.meaning) {
-                        return Err(failed(failure));
+                        return Err(failed(without_schema(engine, failure)));
                     }
-                    savepoint.rollback().await.map_err(|e| failed(e.into()))?;
+                    savepoint.roll_back().await.map_err(failed)?;
                     if failure.meaning == Meaning::Epoch {
                         let client = engine.writer(Instant::now() + engine.patience).await.map_err(failed)?;
                         engine.reconfirm(&client).await;
@@ -105,10 +186,24 @@ fn is_conflict(meaning: Meaning) -> bool {
 
 /// Returns whether the transaction runs above read committed. Each of its statements then sees the same snapshot, so
 /// that another attempt within it finds the same rows.
-async fn keeps_snapshot(tx: &Transaction<'_>) -> Result<bool, Failure> {
+async fn keeps_snapshot(tx: &mut dyn Begin) -> Result<bool, Failure> {
     let sql = "SELECT current_setting('transaction_isolation') <> 'read committed'";
-    let found = tx.query_typed(sql, &[]).await?;
+    let savepoint = tx.begin().await?;
+    let found = savepoint.db().query(Call::new(sql)).await?;
+    savepoint.release().await?;
     found.first().map_or(Ok(false), |row| get(row, 0))
+}
+
+/// Maps the failure of a transaction whose database lacks the tables of the store.
+fn without_schema(engine: &Engine, failure: Failure) -> Failure {
+    if failure.error.kind != StoreErrorKind::Migration {
+        return failure;
+    }
+    let detail = format!(
+        "its database has no schema {} with the tables of the store ({})",
+        engine.sql.schema, failure.error.detail
+    );
+    Failure::new(StoreErrorKind::ForeignTransaction, WHAT, detail)
 }
 
 /// Maps a failure whose cause is a snapshot of the caller's transaction older than a row that the batch needs.

@@ -37,6 +37,33 @@ impl Identity {
         let what = format!("looking for the SQLite database {}", self.path.display());
         Err(Failure::new(StoreErrorKind::CannotOpen, &what, detail))
     }
+
+    /// Checks that another connection has this file open, from the path that the connection reports. The error describes
+    /// the database that it has open instead.
+    pub(crate) fn is_at(&self, path: Option<&str>) -> Result<(), String> {
+        let Some(path) = path.filter(|path| !path.is_empty()) else {
+            return Err("a database without a file".to_owned());
+        };
+        match (same(&self.path, self.opened, Path::new(path)), mark(&self.path)) {
+            (true, _) => Ok(()),
+            (false, Ok(now)) if self.opened.is_some_and(|opened| opened != now) => {
+                Err(format!("{path}, which was replaced while the store was open"))
+            }
+            (false, _) => Err(format!("the file {path}")),
+        }
+    }
+}
+
+/// Returns whether a path leads to the file that was opened.
+#[cfg(unix)]
+fn same(_opened_at: &Path, opened: Option<Mark>, path: &Path) -> bool {
+    opened.is_some() && mark(path).ok() == opened
+}
+
+#[cfg(not(unix))]
+fn same(opened_at: &Path, _opened: Option<Mark>, path: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(path).is_some() && real(path) == real(opened_at)
 }
 
 /// The properties that a file records about itself, to detect a copy: its inode number and its birth time in

@@ -57,7 +57,6 @@ use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 
 pub use rusqlite;
 pub use store::{SqliteStore, Stats};
-pub use transaction::apply_in;
 
 /// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]
@@ -80,7 +79,8 @@ pub struct Options {
     /// commits over many streams cheaper, and the first read after a start slower. Default: 32,768.
     pub unindexed: usize,
     /// Whether Tidelock's tables may be added to a database that holds another application's tables. Default: no, so
-    /// that a mistaken path changes nothing. Turn it on to commit your own tables together with a batch ([`apply_in`]).
+    /// that a mistaken path changes nothing. Turn it on to commit your own tables together with a batch
+    /// ([`SqliteStore::apply_in`]).
     pub shared: bool,
 }
 

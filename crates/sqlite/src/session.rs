@@ -1,5 +1,5 @@
 //! A working set over one connection inside a write transaction: it loads the rows of a batch, decides, and writes the
-//! changes. The writer keeps one warm between groups; [`apply_in`](crate::apply_in) makes one for a single batch.
+//! changes. The writer keeps one warm between groups; [`apply_in`](crate::SqliteStore::apply_in) makes one for a single batch.
 //!
 //! If the process dies in the middle, the transaction is rolled back, and the working set is lost with the process.
 

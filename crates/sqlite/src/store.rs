@@ -34,18 +34,18 @@ use crate::{Options, claim, closed, no_thread, open, read, watch};
 /// A store in one SQLite file. Cloning returns another handle; dropping the last one closes the file.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     path: PathBuf,
-    identity: Identity,
+    pub(crate) identity: Identity,
     queue: Arc<Queue<Job>>,
     readers: Readers,
     tail: Arc<Tail>,
     watcher: Arc<Watcher>,
-    clock: Arc<FileClock>,
+    pub(crate) clock: Arc<FileClock>,
     durability: Durability,
     schema: u32,
     meter: Arc<Meter>,
@@ -135,6 +135,12 @@ impl SqliteStore {
             careful: meter.careful.load(Ordering::Relaxed),
             foreign: meter.foreign.load(Ordering::Relaxed),
         }
+    }
+
+    /// Wakes waiters for changes in this process. Call it after you commit your own transaction that
+    /// [`apply_in`](Self::apply_in) took part in. Without it, they notice a few milliseconds later.
+    pub fn hint(&self) {
+        self.shared.watcher.hint();
     }
 
     /// Checks the whole file with SQLite's integrity check. An empty list means that it is sound.

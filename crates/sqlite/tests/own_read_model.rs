@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidelock_core::clock::{Clock as _, SystemClock};
 use tidelock_core::error::Explain as _;
 use tidelock_core::id::EventType;
 use tidelock_core::key::Key;
@@ -15,7 +14,7 @@ use tidelock_core::payload::Payload;
 use tidelock_core::projections::Watermark;
 use tidelock_core::store::{Batch, Event, Expect, NewEvent, Store as _};
 use tidelock_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
-use tidelock_sqlite::{Options, SqliteStore, apply_in};
+use tidelock_sqlite::{Options, SqliteStore};
 
 /// The number of events.
 const EVENTS: i64 = 60;
@@ -46,7 +45,7 @@ async fn run(path: &Path, refused: &AtomicUsize) {
         let Some(to) = page.scanned_to.filter(|to| *to > watermark.position()) else { return };
         let tx = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         page.events.iter().for_each(|event| project(&tx, event));
-        match apply_in(&tx, &watermark.moved_to(to).unwrap(), SystemClock::default().now()) {
+        match store.apply_in(&tx, &watermark.moved_to(to).unwrap()) {
             Ok(_) if round % 3 == 0 => tx.rollback().unwrap(),
             Ok(_) => tx.commit().unwrap(),
             Err(error) => {

@@ -1,7 +1,6 @@
 //! Batches inside the caller's own transaction: committed together with the caller's tables, or not at all.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use tidelock_core::clock::{Clock as _, SystemClock};
 use tidelock_core::error::Explain as _;
 use tidelock_core::id::{EventType, StreamVersion};
 use tidelock_core::key::Key;
@@ -10,7 +9,7 @@ use tidelock_core::store::{
     Batch, Expect, NewEvent, NewWork, Operation, Pattern, Selection, Store as _, StreamQuery, WorkFilter,
 };
 use tidelock_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
-use tidelock_sqlite::{Options, SqliteStore, apply_in};
+use tidelock_sqlite::{Options, SqliteStore};
 
 struct Shop {
     store: SqliteStore,
@@ -29,8 +28,9 @@ impl Shop {
         Self { store, mine, _directory: directory }
     }
 
-    fn begin(&mut self) -> Transaction<'_> {
-        self.mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap()
+    fn begin(&mut self) -> Tx<'_> {
+        let tx = self.mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        Tx { tx, store: &self.store }
     }
 
     fn invoices(&self) -> i64 {
@@ -38,9 +38,28 @@ impl Shop {
     }
 }
 
-fn apply(tx: &Transaction<'_>, batch: &Batch) -> Result<(), String> {
-    let applied = apply_in(tx, batch, SystemClock::default().now());
-    applied.map(drop).map_err(|e| e.code().to_string())
+/// The caller's transaction.
+struct Tx<'a> {
+    tx: Transaction<'a>,
+    store: &'a SqliteStore,
+}
+
+impl Tx<'_> {
+    fn invoice(&self) {
+        self.tx.execute("INSERT INTO invoices VALUES (1)", []).unwrap();
+    }
+
+    fn apply(&self, batch: &Batch) -> Result<(), String> {
+        self.store.apply_in(&self.tx, batch).map(drop).map_err(|e| e.code().to_string())
+    }
+
+    fn commit(self) {
+        self.tx.commit();
+    }
+
+    fn rollback(self) {
+        self.tx.rollback();
+    }
 }
 
 fn append(n: u64) -> Batch {
@@ -54,13 +73,13 @@ async fn both_commit_or_neither_does() {
     let mut shop = Shop::open().await;
     for commit in [false, true] {
         let tx = shop.begin();
-        tx.execute("INSERT INTO invoices VALUES (1)", []).unwrap();
-        apply(&tx, &append(0)).unwrap();
-        apply(&tx, &append(1)).unwrap();
+        tx.invoice();
+        tx.apply(&append(0)).unwrap();
+        tx.apply(&append(1)).unwrap();
         if commit {
-            tx.commit().unwrap()
+            tx.commit()
         } else {
-            tx.rollback().unwrap()
+            tx.rollback()
         }
         let sales =
             shop.store.read_stream(StreamQuery::forward(&Key::single("sales").unwrap(), 9)).await.unwrap();
@@ -75,11 +94,11 @@ async fn both_commit_or_neither_does() {
 async fn a_refused_batch_leaves_the_transaction_as_it_was() {
     let mut shop = Shop::open().await;
     let tx = shop.begin();
-    tx.execute("INSERT INTO invoices VALUES (1)", []).unwrap();
+    tx.invoice();
     let half = Batch::new().put(&Key::single("d").unwrap(), Expect::Absent, Payload::null()).and(append(5));
-    assert_eq!(apply(&tx, &half), Err("TL0201".to_owned()));
-    apply(&tx, &append(0)).unwrap();
-    tx.commit().unwrap();
+    assert_eq!(tx.apply(&half), Err("TL0201".to_owned()));
+    tx.apply(&append(0)).unwrap();
+    tx.commit();
     assert_eq!(shop.invoices(), 1);
     assert!(shop.store.document(&Key::single("d").unwrap()).await.unwrap().is_none());
 }
@@ -91,8 +110,8 @@ async fn filters_work_there_too() {
     shop.store.apply(Batch::new().enqueue(row)).await.unwrap();
     let all = WorkFilter { pattern: Some(Pattern::new("^w").unwrap()), ..WorkFilter::default() };
     let tx = shop.begin();
-    apply(&tx, &Batch::new().operate(Selection::Filter(all), Operation::Remove)).unwrap();
-    tx.commit().unwrap();
+    tx.apply(&Batch::new().operate(Selection::Filter(all), Operation::Remove)).unwrap();
+    tx.commit();
     assert!(shop.store.work(&Key::single("w").unwrap()).await.unwrap().is_none());
 }
 
@@ -104,8 +123,8 @@ async fn the_tail_stays_short_without_a_writer() {
     for _ in 0..5 {
         let tx = shop.begin();
         let many: Vec<NewEvent> = (0..9_000).map(|_| event()).collect();
-        apply(&tx, &Batch::new().append(&Key::single("s").unwrap(), Expect::Any, many)).unwrap();
-        tx.commit().unwrap();
+        tx.apply(&Batch::new().append(&Key::single("s").unwrap(), Expect::Any, many)).unwrap();
+        tx.commit();
     }
     let waiting: i64 = shop
         .mine
@@ -129,13 +148,13 @@ async fn removals_commit_with_the_transaction_or_not_at_all() {
     let truncate = |before| Batch::new().truncate(&sales, StreamVersion(before));
     for (commit, left) in [(false, 4), (true, 0)] {
         let tx = shop.begin();
-        apply(&tx, &truncate(2)).unwrap();
-        apply(&tx, &truncate(4)).unwrap();
-        assert_eq!(apply(&tx, &truncate(5)), Err("TL0209".to_owned()));
+        tx.apply(&truncate(2)).unwrap();
+        tx.apply(&truncate(4)).unwrap();
+        assert_eq!(tx.apply(&truncate(5)), Err("TL0209".to_owned()));
         if commit {
-            tx.commit().unwrap();
+            tx.commit();
         } else {
-            tx.rollback().unwrap();
+            tx.rollback();
         }
         let events = shop.store.read_stream(StreamQuery::forward(&sales, 10)).await.unwrap().events;
         assert_eq!(events.len(), left, "committed: {commit}");
@@ -143,9 +162,9 @@ async fn removals_commit_with_the_transaction_or_not_at_all() {
     let head = shop.store.stream(&sales).await.unwrap().unwrap().head;
     assert_eq!(head, Some(StreamVersion(3)));
     let tx = shop.begin();
-    apply(&tx, &append(4)).unwrap();
-    apply(&tx, &append(5).truncate(&sales, StreamVersion(5))).unwrap();
-    tx.commit().unwrap();
+    tx.apply(&append(4)).unwrap();
+    tx.apply(&append(5).truncate(&sales, StreamVersion(5))).unwrap();
+    tx.commit();
     let events = shop.store.read_stream(StreamQuery::forward(&sales, 10)).await.unwrap().events;
     let places: Vec<(u64, u64)> = events.iter().map(|e| (e.version.0, e.position.0)).collect();
     assert_eq!(places, [(5, 6)]);

@@ -11,7 +11,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, Refusal, Resolution, Store as _, StoreErrorKind};
 use tidelock_sqlite::rusqlite::{Connection, TransactionBehavior};
-use tidelock_sqlite::{Options, SqliteStore, apply_in};
+use tidelock_sqlite::{Options, SqliteStore};
 
 fn balance() -> Key {
     Key::single("balance").unwrap()
@@ -35,7 +35,7 @@ async fn resolved_while_open(commit: bool) {
     let id = OpId::new();
     let mut mine = Connection::open(&path).unwrap();
     let tx = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let first = apply_in(&tx, &deposit(id), SystemClock::default().now()).unwrap();
+    let first = store.apply_in(&tx, &deposit(id)).unwrap();
     let mut resolving = Box::pin(store.resolve(id));
     // The writer has the request, and cannot reply while the lock is held.
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut resolving).await.is_err());
@@ -47,7 +47,7 @@ async fn resolved_while_open(commit: bool) {
         tx.rollback().unwrap();
         assert_eq!(resolving.await.unwrap(), Resolution::NotApplied);
         let tx = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        let refused = apply_in(&tx, &deposit(id), SystemClock::default().now()).unwrap_err();
+        let refused = store.apply_in(&tx, &deposit(id)).unwrap_err();
         assert_eq!(refused.refusal(), Some(&Refusal::OperationVoid { id }));
     }
     let value = store.document(&balance()).await.unwrap().map(|document| document.value);
@@ -73,7 +73,7 @@ async fn d4_resolve_gives_up_after_the_busy_timeout() {
     let id = OpId::new();
     let mut mine = Connection::open(&path).unwrap();
     let tx = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    apply_in(&tx, &deposit(id), SystemClock::default().now()).unwrap();
+    store.apply_in(&tx, &deposit(id)).unwrap();
     let error = store.resolve(id).await.unwrap_err();
     assert_eq!((error.kind, error.code().as_str()), (StoreErrorKind::Busy, "TL0301"), "{error}");
     tx.commit().unwrap();

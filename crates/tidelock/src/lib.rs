@@ -36,6 +36,7 @@ mod caller_error;
 mod handle;
 mod open;
 mod service;
+mod transaction;
 mod url;
 
 pub use aggregate::AggregateHandle;
@@ -44,6 +45,7 @@ pub use handle::Tidelock;
 pub use open::OpenOptions;
 pub use service::{Leadership, Service, ServiceHandle, ServiceReport};
 pub use tidelock_core::failure::Failure;
+pub use transaction::{CallerTransaction, StartWithin};
 pub use url::StoreUrl;
 
 pub use tidelock_core::store::Store;
@@ -97,7 +99,7 @@ pub mod prelude {
     };
     pub use tidelock_core::workflow::{Ctx, Queue, Signal, Workflow};
 
-    pub use crate::{ErrorKind, Service, ServiceHandle, Tidelock};
+    pub use crate::{ErrorKind, Service, ServiceHandle, StartWithin, Tidelock};
 
     #[cfg(feature = "files")]
     pub use tidelock_files::{FilesStore, Options as FilesOptions};

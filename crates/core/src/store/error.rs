@@ -116,6 +116,8 @@ pub enum StoreErrorKind {
     Unsupported,
     /// The caller's transaction sees rows that another one has changed since. It must be repeated as a whole.
     TransactionConflict,
+    /// The caller's transaction is on another database than the store.
+    ForeignTransaction,
     /// The path does not exist or cannot be opened.
     CannotOpen,
     /// A newer program created the schema.
@@ -208,6 +210,7 @@ impl StoreErrorKind {
             Self::TransactionConflict => {
                 ("TL0312", "roll the transaction back and repeat it from its beginning")
             }
+            Self::ForeignTransaction => ("TL0313", "begin the transaction on the database of the store"),
             Self::Bug => ("TL0307", "please report this with the message"),
             Self::CannotOpen => ("TL0401", "check the path or the address, and the permissions"),
             Self::SchemaTooNew => ("TL0402", "upgrade this program; the database was left alone"),

@@ -11,6 +11,7 @@ mod read;
 pub mod report;
 mod watch;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -73,6 +74,8 @@ pub struct StoreInfo {
 
 /// A store of events, documents and work.
 ///
+/// A store is [`Any`], so that a program that knows the backend can use what only this backend has.
+///
 /// # Guarantees that every implementation MUST give
 /// - **All or nothing.** A batch is applied as a whole or not at all, and an acknowledged batch stays applied as
 ///   [`Durability`] says.
@@ -90,7 +93,7 @@ pub struct StoreInfo {
 /// A future that is dropped before its first poll does nothing. If it is dropped later, the batch or claim may still be
 /// executed. Give the batch an [`OpId`] when that matters, and let leases expire.
 #[async_trait]
-pub trait Store: Send + Sync + fmt::Debug + 'static {
+pub trait Store: Any + Send + Sync + fmt::Debug {
     /// Applies a batch, all or nothing.
     ///
     /// # Crash safety

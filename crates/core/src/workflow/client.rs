@@ -25,7 +25,7 @@ use crate::error::InvalidInput;
 use crate::id::Priority;
 use crate::payload::Payload;
 use crate::runtime::timer::sleep_until;
-use crate::store::{Batch, DocumentFound, Page, Refusal, SharedStore};
+use crate::store::{ApplyError, Batch, DocumentFound, Page, Receipt, Refusal, SharedStore};
 use crate::worker::{idle, local_notify};
 
 /// A client that starts runs, sends them signals and reads their state. Cheap to clone.
@@ -239,6 +239,12 @@ impl<O> Start<O> {
         self.with(|new| drop(new.attributes.insert(name.into(), value.into())))
     }
 
+    /// Returns the store that the run is started in.
+    #[must_use]
+    pub fn store(&self) -> &SharedStore {
+        &self.client.store
+    }
+
     /// Returns the id of the run, and its start as a batch. Added to another batch, the run exists if and only if that batch is
     /// applied.
     ///
@@ -250,30 +256,70 @@ impl<O> Start<O> {
         Ok((new.id.clone(), new.batch()?.and(self.client.beside)))
     }
 
-    async fn start(self) -> Result<Handle<O>, WorkflowError> {
+    /// Returns the start as a batch that the caller applies, and the end of the start, which takes the result of that batch.
+    /// Use it to start a run in another transaction than [`Store::apply`](crate::store::Store::apply) makes.
+    ///
+    /// # Errors
+    /// [`WorkflowError::Invalid`] when the id or the input cannot be used.
+    pub fn split(self) -> Result<(Batch, PendingStart<O>), WorkflowError> {
+        self.split_announced(|_| false)
+    }
+
+    fn split_announced(
+        self,
+        announced: impl FnOnce(&NewRun) -> bool,
+    ) -> Result<(Batch, PendingStart<O>), WorkflowError> {
         let Self { client, new, .. } = self;
         let mut new = new?;
-        new.announced = new.whose.is_none() || client.shared_out.lock().contains(&new.queue);
+        new.announced = new.whose.is_none() || announced(&new);
         new.started_at = client.store.estimated_now();
+        let batch = new.batch()?.and(client.beside.clone());
         let handle = Handle::of(&client, &new.id);
-        match client.store.apply(new.batch()?.and(client.beside)).await {
-            Ok(_) => {
-                if !new.announced {
-                    handle.client.shared_out.lock().insert(new.queue.clone());
-                }
-                names::wake(&new.queue);
-                Ok(handle)
+        Ok((batch, PendingStart { new, handle }))
+    }
+
+    async fn start(self) -> Result<Handle<O>, WorkflowError> {
+        let client = self.client.clone();
+        let (batch, pending) = self.split_announced(|new| client.shared_out.lock().contains(&new.queue))?;
+        let applied = client.store.apply(batch).await;
+        if applied.is_ok() {
+            if !pending.new.announced {
+                client.shared_out.lock().insert(pending.new.queue.clone());
             }
-            Err(error) => {
-                if let Some(Refusal::Document { found, .. }) = error.refusal()
-                    && let DocumentFound::Present(document) = &**found
-                {
-                    same(&new, &document.value.parse()?)?;
-                    return Ok(handle);
-                }
-                Err(error.into())
-            }
+            names::wake(&pending.new.queue);
         }
+        pending.finish(applied)
+    }
+}
+
+/// The end of a start whose batch the caller applies: see [`Start::split`].
+#[must_use = "it returns the handle of the run"]
+pub struct PendingStart<O> {
+    new: NewRun,
+    handle: Handle<O>,
+}
+
+impl<O> PendingStart<O> {
+    /// Returns the handle of the run, from the result of the batch. The store refuses the batch when the run exists. That is a
+    /// success if the existing run has the same workflow and input.
+    ///
+    /// # Errors
+    /// [`WorkflowError::Taken`] when another run has the id, and [`WorkflowError::Write`] for any other failure of the batch.
+    pub fn finish(self, applied: Result<Receipt, ApplyError>) -> Result<Handle<O>, WorkflowError> {
+        let Err(error) = applied else { return Ok(self.handle) };
+        if let Some(Refusal::Document { found, .. }) = error.refusal()
+            && let DocumentFound::Present(document) = &**found
+        {
+            same(&self.new, &document.value.parse()?)?;
+            return Ok(self.handle);
+        }
+        Err(error.into())
+    }
+}
+
+impl<O> fmt::Debug for PendingStart<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingStart").field("new", &self.new).finish_non_exhaustive()
     }
 }
 

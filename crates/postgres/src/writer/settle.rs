@@ -9,13 +9,12 @@ use tidelock_core::id::{DocVersion, EventId, Fence};
 use tidelock_core::key::Key;
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::limits;
-use tidelock_core::store::{Batch, Effect, Refusal, Selection};
-use tokio_postgres::Row;
+use tidelock_core::store::{Batch, Effect, Refusal, Selection, StoreErrorKind};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{Applying, Engine, NO_GRANTS, fail, pause};
-use crate::db::{Call, Db, begin};
+use crate::db::{Call, Db, Row, begin};
 use crate::error::{Failure, Meaning};
 use crate::flush::{Flush, stored_operation};
 use crate::rows::{self, get, int, uint};
@@ -139,7 +138,7 @@ impl Engine {
         let epoch = self.epochs.current();
         let needs = needs_of(batches);
         let operations: Vec<Uuid> = batches.iter().filter_map(|batch| batch.id()).map(|id| id.0).collect();
-        let calls = vec![
+        let mut calls = vec![
             Call::new(&self.sql.lock_streams).with(texts(&needs.streams), Type::TEXT_ARRAY),
             Call::new(&self.sql.lock_documents).with(texts(&needs.documents), Type::TEXT_ARRAY),
             Call::new(&self.sql.lock_work).with(texts(&needs.work), Type::TEXT_ARRAY),
@@ -147,11 +146,18 @@ impl Engine {
             Call::new(&self.sql.events_by_id).with(uuids(ids), Type::UUID_ARRAY),
             Call::new(&self.sql.numbers),
         ];
+        if db.is_theirs() {
+            calls.push(Call::new(&self.sql.identity));
+        }
         let sent = Instant::now();
         let answers = db.pipeline(begin, &calls, None).await?;
-        let [streams, documents, work, operations, events, numbers] = answers.as_slice() else {
+        let [streams, documents, work, operations, events, numbers, identity @ ..] = answers.as_slice()
+        else {
             return Err(short_answer());
         };
+        if let Some(row) = identity.iter().flatten().next() {
+            self.check_identity(get(row, 0)?)?;
+        }
         let numbers = self.read_numbers(numbers, sent)?;
         let mut session = Session::new(numbers.now, NO_GRANTS, numbers.floor, epoch);
         load_rows(&mut session, &needs, streams, documents, work)?;
@@ -162,6 +168,18 @@ impl Engine {
         let events = events.iter().map(rows::event).collect::<Result<Vec<_>, _>>()?;
         session.load_event_ids(ids, events);
         Ok(session)
+    }
+
+    /// Checks that a transaction of the caller is on the database of the store.
+    fn check_identity(&self, found: &str) -> Result<(), Failure> {
+        if self.epochs.is_identity(found) {
+            return Ok(());
+        }
+        let detail = format!(
+            "it is on another database, which has a schema {} of its own or a copy of the store's",
+            self.sql.schema
+        );
+        Err(Failure::new(StoreErrorKind::ForeignTransaction, crate::transaction::WHAT, detail))
     }
 
     /// Decodes the numbers of the store as a whole, read after `sent`.
@@ -206,7 +224,7 @@ pub(crate) async fn decide_all(
         session.load_event_ids(&ids, events);
         if let Err(ids) = session.decide(batch, &selected) {
             let detail = format!("{} event ids are still unknown after they were loaded", ids.len());
-            let kind = tidelock_core::store::StoreErrorKind::Bug;
+            let kind = StoreErrorKind::Bug;
             return Err(Failure::new(kind, "deciding a batch", detail));
         }
         session.facts.forget_event_ids();
@@ -306,6 +324,6 @@ fn uuids(ids: &[EventId]) -> Vec<Uuid> {
 }
 
 pub(crate) fn short_answer() -> Failure {
-    let kind = tidelock_core::store::StoreErrorKind::Bug;
+    let kind = StoreErrorKind::Bug;
     Failure::new(kind, "reading an answer", "PostgreSQL answered fewer statements than were sent")
 }

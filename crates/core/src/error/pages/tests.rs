@@ -184,6 +184,11 @@ fn failures() -> Examples {
             "another transaction changed a row since this one began (could not serialize access due to concurrent update (SQLSTATE 40001))",
         ),
         (
+            Kind::ForeignTransaction,
+            "cannot apply a batch in a transaction of rusqlite",
+            "it is on the file /srv/other.db, and the store is the file /srv/shop.db",
+        ),
+        (
             Kind::UnsupportedEngine,
             "opening the PostgreSQL store",
             "the server takes advisory locks and does not show them in pg_locks, so that readers would skip events; it is not PostgreSQL, or its catalog was changed",
