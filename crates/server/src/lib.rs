@@ -181,10 +181,10 @@ pub fn routes() -> Vec<(&'static str, &'static str, Role)> {
 
 /// The page of the book, compiled and run as a documentation test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/server.md")]
+#[doc = include_str!("../../../docs/operate/server.md")]
 struct Guide;
 
 /// The page about the inspector, likewise.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/inspector.md")]
+#[doc = include_str!("../../../docs/operate/inspector.md")]
 struct Inspector;

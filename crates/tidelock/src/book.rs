@@ -10,32 +10,32 @@ macro_rules! page {
 
 page!(GettingStarted, "getting-started.md");
 page!(Tour, "tour.md");
-page!(AppendEvents, "guide/append-events.md");
-page!(KeepState, "guide/keep-state.md");
-page!(ChangeState, "guide/state.md");
-page!(Aggregates, "guide/events.md");
-page!(React, "guide/reactions.md");
-page!(MakeProjections, "guide/projections.md");
-page!(CloseTheBooks, "guide/closing.md");
-page!(Workflows, "guide/workflows.md");
+page!(AppendEvents, "how-to/event-streams.md");
+page!(KeepState, "how-to/documents.md");
+page!(ChangeState, "how-to/state.md");
+page!(Aggregates, "how-to/aggregates.md");
+page!(React, "how-to/reactions.md");
+page!(MakeProjections, "how-to/projections.md");
+page!(CloseTheBooks, "how-to/archiving.md");
+page!(Workflows, "how-to/workflows.md");
 #[cfg(all(feature = "axum", feature = "webhooks"))]
-page!(AnswerOnce, "guide/edge.md");
-page!(TellTheWorld, "guide/outbox.md");
-page!(Schedules, "guide/schedules.md");
-page!(HandOutWork, "guide/hand-out-work.md");
-page!(Locks, "guide/locks.md");
-page!(Authority, "guide/authority.md");
-page!(Leases, "guide/leases.md");
-page!(RetrySafely, "guide/retry-safely.md");
+page!(AnswerOnce, "how-to/idempotent-requests.md");
+page!(TellTheWorld, "how-to/transactional-outbox.md");
+page!(Schedules, "how-to/cron-schedules.md");
+page!(HandOutWork, "how-to/job-queues.md");
+page!(Locks, "how-to/keyed-locks.md");
+page!(Authority, "how-to/external-systems.md");
+page!(Leases, "how-to/distributed-locks.md");
+page!(RetrySafely, "how-to/safe-retries.md");
 #[cfg(feature = "files")]
-page!(Files, "guide/files.md");
+page!(Files, "how-to/files-store.md");
 #[cfg(feature = "sealed")]
-page!(SensitiveData, "guide/sensitive-data.md");
+page!(SensitiveData, "how-to/crypto-shredding.md");
 #[cfg(feature = "postgres")]
-page!(MoveToPostgres, "guide/postgres.md");
-page!(OwnTables, "guide/own-tables.md");
-page!(Durability, "guide/durability.md");
-page!(Operations, "guide/operations.md");
+page!(MoveToPostgres, "how-to/postgresql.md");
+page!(OwnTables, "how-to/own-transactions.md");
+page!(Durability, "operate/durability.md");
+page!(Operations, "operate/operations.md");
 #[cfg(feature = "otel")]
-page!(Observability, "guide/observability.md");
-page!(CommandLine, "guide/command-line.md");
+page!(Observability, "operate/monitoring.md");
+page!(CommandLine, "operate/command-line.md");
