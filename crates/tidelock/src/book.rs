@@ -10,32 +10,61 @@ macro_rules! page {
 
 page!(GettingStarted, "getting-started.md");
 page!(Tour, "tour.md");
-page!(AppendEvents, "how-to/event-streams.md");
-page!(KeepState, "how-to/documents.md");
-page!(ChangeState, "how-to/state.md");
-page!(Aggregates, "how-to/aggregates.md");
-page!(React, "how-to/reactions.md");
-page!(MakeProjections, "how-to/projections.md");
-page!(CloseTheBooks, "how-to/archiving.md");
-page!(Workflows, "how-to/workflows.md");
+
+page!(Rows, "concepts/rows.md");
+page!(Ladder, "concepts/ladder.md");
+page!(LeasesAndFences, "concepts/leases.md");
+page!(Positions, "concepts/positions.md");
+
+page!(DistributedLocks, "how-to/distributed-locks.md");
+page!(KeyedLocks, "how-to/keyed-locks.md");
+page!(JobQueues, "how-to/job-queues.md");
+page!(CronSchedules, "how-to/cron-schedules.md");
+page!(TransactionalOutbox, "how-to/transactional-outbox.md");
 #[cfg(all(feature = "axum", feature = "webhooks"))]
-page!(AnswerOnce, "how-to/idempotent-requests.md");
-page!(TellTheWorld, "how-to/transactional-outbox.md");
-page!(Schedules, "how-to/cron-schedules.md");
-page!(HandOutWork, "how-to/job-queues.md");
-page!(Locks, "how-to/keyed-locks.md");
-page!(Authority, "how-to/external-systems.md");
-page!(Leases, "how-to/distributed-locks.md");
-page!(RetrySafely, "how-to/safe-retries.md");
-#[cfg(feature = "files")]
-page!(Files, "how-to/files-store.md");
+page!(IdempotentRequests, "how-to/idempotent-requests.md");
+page!(SafeRetries, "how-to/safe-retries.md");
+page!(Workflows, "how-to/workflows.md");
+page!(WorkflowSteps, "how-to/workflow-steps.md");
+page!(WorkflowSignals, "how-to/workflow-signals.md");
+page!(WorkflowChildren, "how-to/workflow-children.md");
+page!(WorkflowQueues, "how-to/workflow-queues.md");
+page!(WorkflowTesting, "how-to/workflow-testing.md");
+page!(Sagas, "how-to/sagas.md");
+page!(HumanApproval, "how-to/human-approval.md");
+page!(UpgradingWorkflows, "how-to/upgrading-workflows.md");
+page!(SharedState, "how-to/state.md");
+page!(DocumentSchemas, "how-to/document-schemas.md");
+page!(Documents, "how-to/documents.md");
+page!(Aggregates, "how-to/aggregates.md");
+page!(ReactionsPage, "how-to/reactions.md");
+page!(ProjectionsPage, "how-to/projections.md");
+page!(Upcasters, "how-to/upcasters.md");
+page!(EventStreams, "how-to/event-streams.md");
+page!(Archiving, "how-to/archiving.md");
 #[cfg(feature = "sealed")]
-page!(SensitiveData, "how-to/crypto-shredding.md");
+page!(CryptoShredding, "how-to/crypto-shredding.md");
+page!(OwnTransactions, "how-to/own-transactions.md");
+page!(ExternalSystems, "how-to/external-systems.md");
+#[cfg(feature = "files")]
+page!(FilesStorePage, "how-to/files-store.md");
 #[cfg(feature = "postgres")]
-page!(MoveToPostgres, "how-to/postgresql.md");
-page!(OwnTables, "how-to/own-transactions.md");
-page!(Durability, "operate/durability.md");
+page!(Postgresql, "how-to/postgresql.md");
+
 page!(Operations, "operate/operations.md");
-#[cfg(feature = "otel")]
-page!(Observability, "operate/monitoring.md");
+page!(Runs, "operate/runs.md");
+#[cfg(all(feature = "axum", feature = "server"))]
+page!(Server, "operate/server.md");
+#[cfg(all(feature = "axum", feature = "server"))]
+page!(Inspector, "operate/inspector.md");
 page!(CommandLine, "operate/command-line.md");
+page!(Durability, "operate/durability.md");
+#[cfg(feature = "otel")]
+page!(Monitoring, "operate/monitoring.md");
+
+#[cfg(all(feature = "axum", feature = "server"))]
+page!(OnePage, "one-page.md");
+#[cfg(feature = "postgres")]
+page!(Configuration, "configuration.md");
+page!(HttpApi, "http-api.md");
+page!(Comparison, "comparison.md");
