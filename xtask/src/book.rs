@@ -1,5 +1,7 @@
-//! The book beyond mdBook: a preprocessor that adds the decisions and draws the diagrams, and the texts for language models.
+//! The book beyond mdBook: a preprocessor that adds the decisions and draws the diagrams, a check of
+//! links to the API, and the texts for language models.
 
+mod api_links;
 mod llms;
 mod preprocess;
 mod summary;
@@ -17,6 +19,12 @@ pub(crate) fn preprocess(args: &[String]) -> Result<()> {
     let input = std::io::read_to_string(std::io::stdin())?;
     println!("{}", preprocess::run(&input, &run::root().join("docs"))?);
     Ok(())
+}
+
+/// Checks the book's links to the API documentation that was just built.
+pub(crate) fn check_api_links() -> Result<()> {
+    let root = run::root();
+    api_links::check(&summary::pages(&root.join("docs"))?, &root.join("target").join("doc"))
 }
 
 /// Writes `llms.txt` and `llms-full.txt` next to the pages of the book.

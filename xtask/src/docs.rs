@@ -14,6 +14,7 @@ const VERSION: &str = "0.5.4";
 pub(crate) fn run() -> Result<()> {
     let mut rustdoc = run::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
     run::run(rustdoc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    book::check_api_links()?;
     build_book()?;
     book::write_llms()
 }

@@ -1,7 +1,7 @@
 //! Ratchets: counts that may only fall. `xtask/ratchets.txt` holds the limit of each.
 
-mod names;
 mod prose;
+mod retired;
 
 use super::Finding;
 use super::tree::Tree;
@@ -21,10 +21,10 @@ pub(super) fn prose(tree: &Tree) -> Vec<Finding> {
 /// Checks the numbers of retired names that are still defined, and lists some of them.
 pub(super) fn retired_names(tree: &Tree) -> Vec<Finding> {
     let Some(limits) = Limits::read(tree) else { return Vec::new() };
-    let found = names::find(tree);
+    let found = retired::find(tree);
     let mut findings = Vec::new();
-    for kind in names::Kind::ALL {
-        let of_kind: Vec<&names::Retired> = found.iter().filter(|name| name.kind == kind).collect();
+    for kind in retired::Kind::ALL {
+        let of_kind: Vec<&retired::Retired> = found.iter().filter(|name| name.kind == kind).collect();
         let shown: Vec<String> = of_kind.iter().take(5).map(ToString::to_string).collect();
         let count = f64::from(u32::try_from(of_kind.len()).unwrap_or(u32::MAX));
         findings.extend(limits.check(kind.limit(), count, &shown.join(", ")));
