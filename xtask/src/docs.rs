@@ -1,23 +1,25 @@
-//! `cargo xtask docs`: builds the API documentation and the book. A warning of either is an error.
+//! `cargo xtask docs`: builds the API documentation, the book, and its text for language models. A warning is an error.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::run;
+use crate::{book, run};
 
 /// The version of mdBook to install.
 const VERSION: &str = "0.5.4";
 
-/// Builds the API documentation and the book.
+/// Builds the API documentation, the book, `llms.txt` and `llms-full.txt`.
 pub(crate) fn run() -> Result<()> {
     let mut rustdoc = run::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
     run::run(rustdoc.env("RUSTDOCFLAGS", "-D warnings"))?;
-    book()
+    book::check_api_links()?;
+    build_book()?;
+    book::write_llms()
 }
 
-fn book() -> Result<()> {
+fn build_book() -> Result<()> {
     let root = run::root();
     let mdbook = mdbook(&root)?;
     let (_, log) = run::capture(Command::new(mdbook).arg("build").arg("docs").current_dir(&root))?;

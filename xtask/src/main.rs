@@ -6,6 +6,7 @@
 
 mod api_check;
 mod apt;
+mod book;
 mod browser;
 mod checked;
 mod ci;
@@ -37,7 +38,8 @@ Commands:
       --postgres N    Run the tests of the PostgreSQL backend, or ARGS, on that major version (14 to 18)
   ci                  What must pass before a change goes in: fmt, clippy, tidy, test (also on PostgreSQL 14 and 18), docs, api-check; nothing is skipped
   tidy                Check the rules of the house that the compiler does not know
-  docs                Build the API documentation and the book; warnings are errors
+  docs                Build the API documentation, the book, and llms.txt; warnings are errors
+  book-preprocess     Change the book for mdBook, which starts this itself
   api-check           Let schemathesis look for answers of the server that are not as described; needs python3
       --require       Fail when it cannot be installed, instead of skipping it
   browser [OPTIONS]   Look at the inspector in a real Chromium alone; skipped with a line where there is none
@@ -117,6 +119,7 @@ enum Command {
     Ci,
     Tidy,
     Docs,
+    BookPreprocess(Vec<String>),
     ApiCheck(Missing),
     Browser(browser::Options),
     Soak(soak::Options),
@@ -137,6 +140,7 @@ impl Command {
             "test" => return Ok(Self::Test(test::Options::parse(rest)?)),
             "browser" => return Ok(Self::Browser(browser::Options::parse(rest)?)),
             "soak" => return Ok(Self::Soak(soak::Options::parse(rest)?)),
+            "book-preprocess" => return Ok(Self::BookPreprocess(rest.to_vec())),
             #[cfg(target_os = "linux")]
             "ha" => return Ok(Self::Ha(ha::Options::parse(rest)?)),
             "ci" => Self::Ci,
@@ -164,6 +168,7 @@ impl Command {
             Self::Ci => ci::run(),
             Self::Tidy => tidy::run(),
             Self::Docs => docs::run(),
+            Self::BookPreprocess(args) => book::preprocess(&args),
             Self::ApiCheck(missing) => api_check::run(missing),
             Self::Browser(options) => browser::run(&options),
             Self::Soak(options) => soak::run(&options),

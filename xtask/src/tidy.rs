@@ -8,6 +8,7 @@ mod layers;
 mod length;
 mod markdown;
 mod migrations;
+mod ratchet;
 mod source;
 mod text;
 mod tree;
@@ -73,6 +74,8 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     markdown::links,
     markdown::book_pages,
     markdown::ignored_code,
+    ratchet::prose,
+    ratchet::retired_names,
 ];
 
 /// Checks the working tree.

@@ -14,7 +14,7 @@ use tidelock_core::model::cron::{
 };
 
 /// The table is in the guide, so that readers see the tested cases.
-const GUIDE: &str = include_str!("../../../docs/guide/schedules.md");
+const GUIDE: &str = include_str!("../../../docs/how-to/cron-schedules.md");
 
 fn at(text: &str) -> Timestamp {
     let text =

@@ -251,7 +251,7 @@ async fn t13_a_newer_schema_is_refused_with_both_versions_and_left_alone() {
 
 /// Returns the statements that the guide lists for the store's user.
 fn guide() -> impl Iterator<Item = &'static str> {
-    let guide = include_str!("../../../docs/guide/postgres.md");
+    let guide = include_str!("../../../docs/how-to/postgresql.md");
     let (_, rest) = guide.split_once("To work with `migrate: false`, it needs:").expect("the guide says so");
     let (_, rest) = rest.split_once("```sql\n").expect("the guide has statements");
     rest.split_once("```").expect("they end").0.lines()

@@ -178,13 +178,3 @@ pub fn router(store: SharedStore, options: Options) -> Router {
 pub fn routes() -> Vec<(&'static str, &'static str, Role)> {
     routes::ROUTES.iter().map(|route| (route.verb.word(), route.path, route.role)).collect()
 }
-
-/// The page of the book, compiled and run as a documentation test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/server.md")]
-struct Guide;
-
-/// The page about the inspector, likewise.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/inspector.md")]
-struct Inspector;

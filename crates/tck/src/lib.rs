@@ -193,5 +193,5 @@ macro_rules! child {
 
 /// The page of the book, compiled as a documentation test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/own-backend.md")]
+#[doc = include_str!("../../../docs/own-backend.md")]
 struct Guide;

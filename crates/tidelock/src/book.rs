@@ -10,32 +10,61 @@ macro_rules! page {
 
 page!(GettingStarted, "getting-started.md");
 page!(Tour, "tour.md");
-page!(AppendEvents, "guide/append-events.md");
-page!(KeepState, "guide/keep-state.md");
-page!(ChangeState, "guide/state.md");
-page!(Aggregates, "guide/events.md");
-page!(React, "guide/reactions.md");
-page!(MakeProjections, "guide/projections.md");
-page!(CloseTheBooks, "guide/closing.md");
-page!(Workflows, "guide/workflows.md");
+
+page!(Rows, "concepts/rows.md");
+page!(Ladder, "concepts/ladder.md");
+page!(LeasesAndFences, "concepts/leases.md");
+page!(Positions, "concepts/positions.md");
+
+page!(DistributedLocks, "how-to/distributed-locks.md");
+page!(KeyedLocks, "how-to/keyed-locks.md");
+page!(JobQueues, "how-to/job-queues.md");
+page!(CronSchedules, "how-to/cron-schedules.md");
+page!(TransactionalOutbox, "how-to/transactional-outbox.md");
 #[cfg(all(feature = "axum", feature = "webhooks"))]
-page!(AnswerOnce, "guide/edge.md");
-page!(TellTheWorld, "guide/outbox.md");
-page!(Schedules, "guide/schedules.md");
-page!(HandOutWork, "guide/hand-out-work.md");
-page!(Locks, "guide/locks.md");
-page!(Authority, "guide/authority.md");
-page!(Leases, "guide/leases.md");
-page!(RetrySafely, "guide/retry-safely.md");
-#[cfg(feature = "files")]
-page!(Files, "guide/files.md");
+page!(IdempotentRequests, "how-to/idempotent-requests.md");
+page!(SafeRetries, "how-to/safe-retries.md");
+page!(Workflows, "how-to/workflows.md");
+page!(WorkflowSteps, "how-to/workflow-steps.md");
+page!(WorkflowSignals, "how-to/workflow-signals.md");
+page!(WorkflowChildren, "how-to/workflow-children.md");
+page!(WorkflowQueues, "how-to/workflow-queues.md");
+page!(WorkflowTesting, "how-to/workflow-testing.md");
+page!(Sagas, "how-to/sagas.md");
+page!(HumanApproval, "how-to/human-approval.md");
+page!(UpgradingWorkflows, "how-to/upgrading-workflows.md");
+page!(SharedState, "how-to/state.md");
+page!(DocumentSchemas, "how-to/document-schemas.md");
+page!(Documents, "how-to/documents.md");
+page!(Aggregates, "how-to/aggregates.md");
+page!(ReactionsPage, "how-to/reactions.md");
+page!(ProjectionsPage, "how-to/projections.md");
+page!(Upcasters, "how-to/upcasters.md");
+page!(EventStreams, "how-to/event-streams.md");
+page!(Archiving, "how-to/archiving.md");
 #[cfg(feature = "sealed")]
-page!(SensitiveData, "guide/sensitive-data.md");
+page!(CryptoShredding, "how-to/crypto-shredding.md");
+page!(OwnTransactions, "how-to/own-transactions.md");
+page!(ExternalSystems, "how-to/external-systems.md");
+#[cfg(feature = "files")]
+page!(FilesStorePage, "how-to/files-store.md");
 #[cfg(feature = "postgres")]
-page!(MoveToPostgres, "guide/postgres.md");
-page!(OwnTables, "guide/own-tables.md");
-page!(Durability, "guide/durability.md");
-page!(Operations, "guide/operations.md");
+page!(Postgresql, "how-to/postgresql.md");
+
+page!(Operations, "operate/operations.md");
+page!(Runs, "operate/runs.md");
+#[cfg(all(feature = "axum", feature = "server"))]
+page!(Server, "operate/server.md");
+#[cfg(all(feature = "axum", feature = "server"))]
+page!(Inspector, "operate/inspector.md");
+page!(CommandLine, "operate/command-line.md");
+page!(Durability, "operate/durability.md");
 #[cfg(feature = "otel")]
-page!(Observability, "guide/observability.md");
-page!(CommandLine, "guide/command-line.md");
+page!(Monitoring, "operate/monitoring.md");
+
+#[cfg(all(feature = "axum", feature = "server"))]
+page!(OnePage, "one-page.md");
+#[cfg(feature = "postgres")]
+page!(Configuration, "configuration.md");
+page!(HttpApi, "http-api.md");
+page!(Comparison, "comparison.md");

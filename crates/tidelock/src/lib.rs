@@ -31,6 +31,8 @@
 //! values, and *work* rows are leased to one worker at a time. [`Tidelock::apply`] changes any of them in one batch, all
 //! or nothing.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod aggregate;
 mod caller_error;
 mod handle;

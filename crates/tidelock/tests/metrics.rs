@@ -142,11 +142,11 @@ async fn every_metric_is_told() {
 
 #[test]
 fn the_guide_shows_the_table() {
-    let guide = include_str!("../../../docs/guide/observability.md");
+    let guide = include_str!("../../../docs/operate/monitoring.md");
     for metric in METRICS {
         let kind = if metric.kind == Kind::Counter { "counter" } else { "histogram" };
         let label = metric.label.map_or_else(String::new, |(name, values)| format!("`{name}`: {values}"));
         let line = format!("| `{}` | {kind} | {label} | {} |", metric.name, metric.help);
-        assert!(guide.contains(&line), "missing in docs/guide/observability.md:\n{line}");
+        assert!(guide.contains(&line), "missing in docs/operate/monitoring.md:\n{line}");
     }
 }

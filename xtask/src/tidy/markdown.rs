@@ -7,6 +7,8 @@ use super::tree::{self, File, Tree};
 
 const BOOK: &str = "docs";
 const SUMMARY: &str = "docs/SUMMARY.md";
+/// The records of decisions are chapters below this page, which lists them. The table of contents has only the page.
+const DECISIONS: &str = "docs/decisions/README.md";
 
 /// Checks that the target of every link to a local file or heading exists. Pages of the book link only to other pages of the book.
 pub(super) fn links(tree: &Tree) -> Vec<Finding> {
@@ -90,13 +92,17 @@ fn anchor(title: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()
 }
 
-/// Checks that the table of contents lists every page of the book, and that every included file exists.
+/// Checks that the table of contents lists every page of the book, that the list of decisions has every record, and that every
+/// included file exists.
 pub(super) fn book_pages(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let listed: BTreeSet<String> = tree.file(SUMMARY).map(listed).unwrap_or_default();
+    let pages = tree.file(SUMMARY).map(listed).unwrap_or_default();
+    let decisions = tree.file(DECISIONS).map(listed).unwrap_or_default();
     for file in tree.below(BOOK).filter(|file| file.has_extension("md")) {
-        if file.path != SUMMARY && !listed.contains(&file.path) {
-            let message = format!("the page is not in the book: add it to {SUMMARY}");
+        let is_record = file.path.starts_with("docs/decisions/") && file.path != DECISIONS;
+        let (list, found) = if is_record { (DECISIONS, &decisions) } else { (SUMMARY, &pages) };
+        if file.path != SUMMARY && !found.contains(&file.path) {
+            let message = format!("the page is not in the book: add it to {list}");
             findings.push(Finding::error(&file.path, 1, "book-pages", message));
         }
         for (line, path) in file.lines().filter_map(|(line, text)| Some((line, included(text)?))) {
@@ -109,8 +115,9 @@ pub(super) fn book_pages(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn listed(summary: &File) -> BTreeSet<String> {
-    targets(summary).into_iter().filter_map(|(_, target)| tree::resolve(SUMMARY, target)).collect()
+/// Returns the paths that a page links to.
+fn listed(page: &File) -> BTreeSet<String> {
+    targets(page).into_iter().filter_map(|(_, target)| tree::resolve(&page.path, target)).collect()
 }
 
 /// Rejects code blocks marked `ignore`, so that all Rust code is compiled.
@@ -176,10 +183,22 @@ mod tests {
 
     #[test]
     fn every_page_is_in_the_table_of_contents() {
-        let summary = ("docs/SUMMARY.md", "# Summary\n\n- [A](a.md)\n- [D](decisions/0001-a.md)\n");
-        let pages = [("docs/a.md", ""), ("docs/decisions/0001-a.md", "")];
-        check(book_pages, &[summary, pages[0], pages[1]], &[]);
-        check(book_pages, &[summary, pages[0], ("docs/b.md", "")], &["docs/b.md:1"]);
+        let summary = ("docs/SUMMARY.md", "# Summary\n\n- [A](a.md)\n");
+        check(book_pages, &[summary, ("docs/a.md", "")], &[]);
+        check(book_pages, &[summary, ("docs/a.md", ""), ("docs/b.md", "")], &["docs/b.md:1"]);
+    }
+
+    #[test]
+    fn every_record_is_in_the_list_of_decisions() {
+        let summary = ("docs/SUMMARY.md", "- [D](decisions/README.md)\n");
+        let list = ("docs/decisions/README.md", "- [1](0001-a.md)\n");
+        let record = ("docs/decisions/0001-a.md", "");
+        check(book_pages, &[summary, list, record], &[]);
+        check(
+            book_pages,
+            &[summary, list, record, ("docs/decisions/0002-b.md", "")],
+            &["docs/decisions/0002-b.md:1"],
+        );
     }
 
     #[test]
