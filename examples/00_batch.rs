@@ -17,11 +17,7 @@ async fn main() -> Result<(), tidelock::Error> {
     // reports that the batch was not applied.
     let place = Batch::new()
         .op_id(OpId::new())
-        .append(
-            &order,
-            Expect::Absent,
-            [NewEvent::new("Placed".parse()?, Payload::from_json(r#"{"apples": 3}"#)?)],
-        )
+        .append(&order, Expect::Absent, [event("Placed", r#"{"apples": 3}"#)?])
         .merge(&stock, [Delta::inc("/left", -3)])
         .enqueue(NewWork::once(("mail", "o-1").into_key()?, "mails".parse()?));
     let receipt = tide.apply(place.clone()).await?;
@@ -30,11 +26,8 @@ async fn main() -> Result<(), tidelock::Error> {
     assert!(again.repeated);
 
     // A failed precondition rejects the whole batch. The stock is unchanged.
-    let second = Batch::new().merge(&stock, [Delta::inc("/left", -3)]).append(
-        &order,
-        Expect::Absent,
-        [event("Placed")?],
-    );
+    let placed = [event("Placed", r#"{"apples": 3}"#)?];
+    let second = Batch::new().merge(&stock, [Delta::inc("/left", -3)]).append(&order, Expect::Absent, placed);
     let rejected = tide.apply(second).await.err().map(|error| error.kind());
     assert_eq!(rejected, Some(ErrorKind::Conflict));
     let left = tide.store().document(&stock).await?.map(|document| document.value.to_string());
@@ -46,7 +39,8 @@ async fn main() -> Result<(), tidelock::Error> {
     for grant in tide.store().claim(claim).await?.grants {
         println!("{} is leased with fence {}", grant.row.key, grant.fence);
         // The effect and the acknowledgement are one commit, so the work is done once.
-        let done = Batch::new().append(&order, Expect::Exists, [event("MailSent")?]).ack(&grant.lease());
+        let sent = [event("MailSent", "{}")?];
+        let done = Batch::new().ack(&grant.lease()).append(&order, Expect::Exists, sent);
         tide.apply(done.clone()).await?;
         let late = tide.apply(done).await.err().map(|error| error.to_string());
         println!("too late: {}", late.unwrap_or_default());
@@ -59,6 +53,6 @@ async fn main() -> Result<(), tidelock::Error> {
     Ok(())
 }
 
-fn event(name: &str) -> Result<NewEvent, tidelock::Error> {
-    Ok(NewEvent::new(name.parse()?, Payload::null()))
+fn event(name: &str, payload: &str) -> Result<NewEvent, tidelock::Error> {
+    Ok(NewEvent::new(name.parse()?, Payload::from_json(payload)?))
 }

@@ -63,8 +63,11 @@ async fn agent(cx: &Ctx, task: String) -> Result<String, Failure> {
 }
 
 async fn read(invoice: u32) -> Result<String, Failure> {
-    let due =
-        if invoice % 4 == 0 { format!("{invoice}00 euros are due") } else { "nothing is due".to_owned() };
+    let due = if invoice.is_multiple_of(4) {
+        format!("{invoice}00 euros are due")
+    } else {
+        "nothing is due".to_owned()
+    };
     Ok(format!("invoice {invoice}: {due}"))
 }
 

@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The returned batch commits with the record of the firing: once, whichever process dies.
     let report = Schedule::new("report").cron("30 2 * * *").zone("Europe/Berlin").run(|tick| async move {
         let empty = Payload::from_json(r#"{"lines": []}"#)?;
-        let line = [Delta::push("/lines", tick.time().to_string())];
+        let line = [Delta::push("/lines", tick.key())];
         Ok(Batch::new().merge_or_create(&"reports".into_key()?, empty, line))
     });
     let heartbeat = Schedule::new("heartbeat")

@@ -69,8 +69,8 @@ fn report(tide: &Tidelock) -> Schedule {
     Schedule::new("report").cron("0 6 * * *").zone("Europe/Berlin").run(move |tick| {
         let sales = sales.clone();
         async move {
-            let (day, total) = (tick.time().to_string(), sales.get().await?);
-            Ok(Batch::new().put(&("report", day).into_key()?, Expect::Absent, Payload::of(&total)?))
+            let report = ("reports", tick.key()).into_key()?;
+            Ok(Batch::new().put(&report, Expect::Absent, Payload::of(&sales.get().await?)?))
         }
     })
 }
@@ -98,7 +98,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (time, sold) in
         [("2026-03-28T05:00:00Z", 1), ("2026-03-29T04:00:00Z", 3), ("2026-03-30T04:00:00Z", 6)]
     {
-        let report = tide.state::<Sales>(("report", time)).get().await?;
+        let report = tide.state::<Sales>(("reports", format!("report:{time}"))).get().await?; // the key of the tick
         println!("{time}: {report:?}");
         assert_eq!(report.sold, sold);
     }

@@ -75,14 +75,14 @@ pub use tidelock_sqlite as sqlite;
 /// The names that most programs need: `use tidelock::prelude::*`. The modules have the rest, and everything for the author of a
 /// backend.
 pub mod prelude {
-    pub use tidelock_core::clock::{Due, ManualClock, Timestamp};
+    pub use tidelock_core::clock::{Clock, Due, ManualClock, Timestamp};
     pub use tidelock_core::edge::{Answer, Reservation};
     pub use tidelock_core::error::{Explain, Outcome, Retry};
     pub use tidelock_core::events::{Aggregate, Events, ExecuteError};
     pub use tidelock_core::id::{
         DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
     };
-    pub use tidelock_core::key::{IntoKey, Key, KeyPrefix};
+    pub use tidelock_core::key::{Arg, IntoKey, Key, KeyPrefix};
     pub use tidelock_core::lease::LeaseGuard;
     pub use tidelock_core::lock::{LockClass, Locks, Mode, Modes};
     pub use tidelock_core::model::retry::RetryPolicy;

@@ -15,7 +15,8 @@ const ORDER: Workflow<u32, String> = Workflow::new("order");
 
 /// The workflow of an order. A crash re-runs at most the step in flight, with the same key.
 async fn order(cx: &Ctx, count: u32) -> Result<String, Failure> {
-    let charge = cx.step("charge", async |step| Ok(format!("{count} apples charged as {}", step.key()))).await?;
+    let charge =
+        cx.step("charge", async |step| Ok(format!("{count} apples charged as {}", step.key()))).await?;
     cx.sleep(Duration::from_secs(10)).await?; // also across restarts
     let parcel = cx.step("ship", async |step| Ok(format!("shipped as {}", step.key()))).await?;
     Ok(format!("{charge}, {parcel}"))
@@ -53,7 +54,7 @@ fn report(tide: &Tidelock) -> Schedule {
     Schedule::new("report").cron("30 2 * * *").zone("UTC").run(move |tick| {
         let visits = visits.clone();
         async move {
-            let report = ("report", tick.time().to_string()).into_key()?;
+            let report = ("report", tick.key()).into_key()?;
             Ok(Batch::new().put(&report, Expect::Absent, Payload::of(&visits.get().await?)?))
         }
     })

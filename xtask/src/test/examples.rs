@@ -20,7 +20,8 @@ pub(super) fn run(database: Option<&Database>) -> Result<Failures> {
     for name in names()? {
         let mut outcome = program(&name).and_then(|program| example(&program, None));
         if let (Ok(()), Some(database)) = (&outcome, database.filter(|_| name == ON_POSTGRES.0)) {
-            outcome = program(&name).and_then(|program| example(&program, Some(&database.schema(ON_POSTGRES.1))));
+            outcome =
+                program(&name).and_then(|program| example(&program, Some(&database.schema(ON_POSTGRES.1))));
         }
         match &outcome {
             Ok(()) => println!("example {name}: ok"),
@@ -40,7 +41,9 @@ fn names() -> Result<Vec<String>> {
         for file in std::fs::read_dir(run::root().join(directory))? {
             let path = file?.path();
             let is_example = path.extension().is_some_and(|extension| extension == "rs");
-            names.extend(path.file_stem().filter(|_| is_example).map(|name| name.to_string_lossy().into_owned()));
+            names.extend(
+                path.file_stem().filter(|_| is_example).map(|name| name.to_string_lossy().into_owned()),
+            );
         }
     }
     names.sort();

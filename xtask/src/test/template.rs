@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn the_dependency_becomes_a_path() {
-        let manifest = "tidelock = { git = \"https://github.com/tidelock/tidelock\", features = [\"server\"] }\n";
+        let manifest =
+            "tidelock = { git = \"https://github.com/tidelock/tidelock\", features = [\"server\"] }\n";
         let local = local_manifest(manifest, Path::new("/a")).unwrap();
         assert!(local.starts_with("tidelock = { path = \"/a/crates/tidelock\", features"), "{local}");
         assert!(local.ends_with("[workspace]\n"));
