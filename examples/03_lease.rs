@@ -1,73 +1,65 @@
-//! A lease on a resource, across processes (distributed lock). The holder is killed, another process takes over, and the store rejects
-//! late writes of the first holder.
+//! A lease across processes (distributed lock). The holder is killed, another process takes over, and the fencing token
+//! rejects late writes of the first holder.
 //!
 //! `cargo run -p tidelock-examples --example 03_lease`
-#![expect(clippy::print_stdout, reason = "a program talks to people")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock::lease::{self, LeaseRequest};
 use tidelock::prelude::*;
+use tidelock::store::Lease;
+
+const TTL: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The program starts a second process of itself as another worker, on the same file.
-    match std::env::args().nth(1) {
-        Some(file) => hold_until_killed(&file).await,
-        None => take_over().await,
+    // The program starts itself again as a second process on the same file.
+    if let Some(file) = std::env::args().nth(1) {
+        let held = Tidelock::open(&file)
+            .await?
+            .lease("nightly")
+            .ttl(TTL)
+            .note("since midnight")
+            .try_acquire()
+            .await?;
+        println!("{}", held.fence());
+        return Err(held.lost().await.to_string().into()); // renewed in the background while the process lives
     }
-}
-
-async fn open(file: &str) -> Result<SharedStore, Box<dyn Error>> {
-    Ok(Arc::new(SqliteStore::open(file, SqliteOptions::default()).await?))
-}
-
-fn ask(store: &SharedStore, who: &str) -> Result<LeaseRequest, Box<dyn Error>> {
-    let nightly = Key::new("report", ["nightly"])?;
-    Ok(lease::request(store, &nightly).owner(who.parse()?).ttl(Duration::from_secs(1)))
-}
-
-/// Acquires the lease and holds it. The lease is renewed in the background while the process lives.
-async fn hold_until_killed(file: &str) -> Result<(), Box<dyn Error>> {
-    let held = ask(&open(file).await?, "worker-1")?.note("since midnight").try_acquire().await?;
-    println!("{}", held.fence());
-    Err(held.lost().await.to_string().into())
-}
-
-async fn take_over() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("shop.db").display().to_string();
-    let store = open(&file).await?;
-    let program = std::env::current_exe()?;
-    let mut other = Command::new(program).arg(&file).stdout(Stdio::piped()).spawn()?;
-    let mut said = String::new();
-    BufReader::new(other.stdout.take().ok_or("it talks")?).read_line(&mut said)?;
-    let fence = Fence(said.trim().parse()?);
+    let tide = Tidelock::open(&file).await?;
+    let mut holder = Command::new(std::env::current_exe()?).arg(&file).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    let old_fence = Fence(line.trim().parse()?);
 
-    // Another process holds the lease, so `now` fails immediately.
-    if let Err(error) = ask(&store, "worker-2")?.try_acquire().await {
-        println!("{error} ({})", error.code());
-    }
-    other.kill()?;
-    other.wait()?;
+    // try_acquire() fails while the other process holds the lease.
+    let held =
+        tide.lease("nightly").ttl(TTL).try_acquire().await.err().ok_or("two processes hold the lease")?;
+    println!("{held}");
+    holder.kill()?;
+    holder.wait()?;
 
-    // `wait` joins the wait queue. A dead process does not renew its lease, so the lease expires.
-    let held = ask(&store, "worker-2")?.acquire().await?;
-    println!("{} took over with fence {}", held.owner(), held.fence());
+    // acquire() joins the wait queue. The dead process does not renew its lease, so it expires.
+    let lease = tide.lease("nightly").ttl(TTL).acquire().await?;
+    println!("taken over with fence {} after fence {old_fence}", lease.fence());
+    assert!(lease.fence() > old_fence);
 
-    // The store rejects every batch of the first holder as a whole, even if the holder was only paused and has resumed.
-    let page =
-        |text: &str| Ok::<_, Box<dyn Error>>(Batch::new().put(held.key(), Expect::Any, Payload::of(text)?));
-    let stale = Lease { key: held.lease().key.clone(), fence, owner: None };
-    if let Err(refused) = store.apply(Batch::new().guard_lease(&stale).and(page("too late")?)).await {
-        println!("{refused} ({})", refused.code());
-    }
-    store.apply(held.guard(page("page 1")?)?).await?;
-    println!("written: {}", store.document(held.key()).await?.ok_or("it was written")?.value);
-    held.release().await?;
+    // The store rejects every batch under the old fence, even from a holder that was only paused and never noticed.
+    let report = "report".into_key()?;
+    let write =
+        |text: &str| Ok::<_, Box<dyn Error>>(Batch::new().put(&report, Expect::Any, Payload::of(text)?));
+    let stale = Lease { key: lease.lease().key.clone(), fence: old_fence, owner: None };
+    let late = tide.apply(Batch::new().guard_lease(&stale).and(write("too late")?)).await;
+    println!("{}", late.err().ok_or("a stale holder wrote")?);
+    tide.apply(lease.guard(write("page 1")?)?).await?;
+    assert_eq!(
+        tide.store().document(&report).await?.map(|found| found.value.to_string()).as_deref(),
+        Some("\"page 1\"")
+    );
+    lease.release().await?;
     Ok(())
 }

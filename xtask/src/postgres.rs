@@ -68,6 +68,12 @@ impl Database {
         anyhow::bail!("on this system no private PostgreSQL can be started: set {VARIABLE} to one that runs")
     }
 
+    /// Returns the URL of a store in this schema of the database.
+    pub(crate) fn schema(&self, name: &str) -> String {
+        let mark = if self.url.contains('?') { '&' } else { '?' };
+        format!("{}{mark}schema={name}", self.url)
+    }
+
     /// Passes the address of the database to a command, in its environment.
     pub(crate) fn offer<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         #[cfg(unix)]

@@ -1,9 +1,11 @@
-//! `cargo xtask test`: runs every test, every documentation example, the model checkers, every example, and the pages in a browser. All
-//! steps run, and one summary names every failure.
+//! `cargo xtask test`: runs every test, every documentation example, the model checkers, every example, the template, and the pages
+//! in a browser. All steps run, and one summary names every failure.
 //!
 //! The tests read the address of a PostgreSQL server from `DATABASE_URL`. A private server ends with this program, even if that is killed.
 
+mod examples;
 mod summary;
+mod template;
 
 use std::process::Command;
 
@@ -91,7 +93,8 @@ pub(crate) fn add(steps: &mut Steps, options: &Options) {
         steps.run_noted("checkers", checkers);
     }
     if whole {
-        steps.run_many("examples", || examples(database.as_ref()));
+        steps.run_many("examples", || examples::run(database.as_ref()));
+        steps.run("template", template::check);
         steps.run_many("browser", || browser::look(&browser::Options::default().missing(options.browser)));
     }
 }
@@ -109,38 +112,6 @@ fn checkers() -> Result<(Failures, String)> {
     let mut summary = Summary::default();
     let passed = checked::run(None, |line| summary.read(line))?;
     Ok(summary.outcome(passed))
-}
-
-/// Examples that need PostgreSQL. Without a server they only say so.
-const WITH_DATABASE: &[&str] = &["14_own_tables"];
-
-/// Runs every example as a newcomer would. Returns the examples that failed.
-fn examples(database: Option<&Database>) -> Result<Failures> {
-    let mut names: Vec<String> = Vec::new();
-    for file in std::fs::read_dir(run::root().join("examples"))? {
-        let path = file?.path();
-        let is_example = path.extension().is_some_and(|extension| extension == "rs");
-        names.extend(path.file_stem().filter(|_| is_example).map(|name| name.to_string_lossy().into_owned()));
-    }
-    names.sort();
-    names.retain(|name| {
-        let database = database.filter(|_| WITH_DATABASE.contains(&name.as_str()));
-        let outcome = example(name, database);
-        match &outcome {
-            Ok(()) => println!("example {name}: ok"),
-            Err(error) => println!("example {name}: FAILED\n{error:#}"),
-        }
-        outcome.is_err()
-    });
-    Ok(names)
-}
-
-fn example(name: &str, database: Option<&Database>) -> Result<()> {
-    let mut program = Command::new(run::built(&["--example", name])?);
-    if let Some(database) = database {
-        database.offer(&mut program);
-    }
-    run::capture(program.current_dir(run::root())).map(drop)
 }
 
 /// Returns a cargo command with the address of the database, if there is one.

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use tidelock::error::{Explain, Explanation};
 use tidelock::prelude::*;
-use tidelock::store::{Durability, StoreErrorKind};
+use tidelock::store::{Durability, StoreError, StoreErrorKind};
 use tokio::process::Command;
 
 use crate::output;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Answer, Site, encoded};
 use serde_json::{Value, json};
-use tidelock::lease;
+use tidelock::lease::{self, LeaseError};
 use tidelock::prelude::*;
 use tidelock::schedule::{Schedule, Scheduler, Schedules};
 use tidelock::state::history_batch;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
-use tidelock::store::WorkFilter;
+use tidelock::store::{Grant, WorkFilter};
 use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
 use tidelock_server::{Options, Server, Token, Tokens};
 use tower::ServiceExt as _;

@@ -9,6 +9,7 @@ macro_rules! page {
 }
 
 page!(GettingStarted, "getting-started.md");
+#[cfg(all(feature = "axum", feature = "server"))]
 page!(Tour, "tour.md");
 
 page!(Rows, "concepts/rows.md");

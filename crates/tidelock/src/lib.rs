@@ -76,30 +76,32 @@ pub use tidelock_server as server;
 #[cfg(feature = "sqlite")]
 pub use tidelock_sqlite as sqlite;
 
-/// The names that most programs need: `use tidelock::prelude::*`. The modules have the rest.
+/// The names that most programs need: `use tidelock::prelude::*`. The modules have the rest, and everything for the author of a
+/// backend.
 pub mod prelude {
-    pub use tidelock_core::clock::{Clock, Due, ManualClock, SystemClock, Timestamp};
+    pub use tidelock_core::clock::{Clock, Due, ManualClock, Timestamp};
+    pub use tidelock_core::edge::{Answer, Reservation};
     pub use tidelock_core::error::{Explain, Outcome, Retry};
-    pub use tidelock_core::events::{Aggregate, Events};
+    pub use tidelock_core::events::{Aggregate, Events, ExecuteError};
     pub use tidelock_core::failure::Failure;
     pub use tidelock_core::id::{
         DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
     };
     pub use tidelock_core::key::{Arg, IntoKey, Key, KeyPrefix};
-    pub use tidelock_core::lease::{LeaseError, LeaseGuard, LostReason};
-    pub use tidelock_core::lock::{Guard, LockClass, LockError, LockKey, Locks, Mode, Modes};
+    pub use tidelock_core::lease::LeaseGuard;
+    pub use tidelock_core::lock::{LockClass, Locks, Mode, Modes};
     pub use tidelock_core::model::retry::RetryPolicy;
-    pub use tidelock_core::outbox::{Delivery, Outbox};
+    pub use tidelock_core::outbox::{Delivery, Message, Outbox};
     pub use tidelock_core::payload::Payload;
     pub use tidelock_core::projections::{Projection, Rows};
     pub use tidelock_core::reactions::{Effects, Reaction, ReactionCtx};
     pub use tidelock_core::schedule::{Schedule, Tick};
-    pub use tidelock_core::state::{Scope, State, StateError, StateRegistry};
+    pub use tidelock_core::state::{Scope, State, StateRegistry};
     pub use tidelock_core::store::{
-        ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent,
-        NewWork, Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
+        ApplyError, Batch, Claim, Delta, Expect, LogQuery, MemoryStore, NewEvent, NewWork, Page, Receipt,
+        Refusal, SharedStore, Store, StreamQuery,
     };
-    pub use tidelock_core::workflow::{Ctx, Queue, Signal, Workflow};
+    pub use tidelock_core::workflow::{Ctx, Queue, Signal, Step, Workflow};
 
     pub use crate::{ErrorKind, Service, ServiceHandle, StartWithin, Tidelock};
 

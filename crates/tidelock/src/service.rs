@@ -4,10 +4,12 @@ mod handle;
 mod leader;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidelock_core::clock::ManualClock;
 use tidelock_core::failure::Failure;
 use tidelock_core::housekeeping::Housekeeping;
 use tidelock_core::id::Owner;
@@ -34,6 +36,7 @@ pub struct Service {
     workflows: Option<Worker>,
     queues: Vec<Queue>,
     retention: Option<Retention>,
+    skip_time: Option<Arc<ManualClock>>,
     reactions: Vec<Reaction>,
     projections: Vec<Projection>,
     schedules: Vec<Schedule>,
@@ -85,6 +88,7 @@ impl Service {
             workflows: None,
             queues: Vec::new(),
             retention: None,
+            skip_time: None,
             reactions: Vec::new(),
             projections: Vec::new(),
             schedules: Vec::new(),
@@ -117,6 +121,13 @@ impl Service {
     /// Removes ended runs after a time, and passes them to an archive first if the policy has one. By default they stay.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = Some(retention);
+        self
+    }
+
+    /// Skips the idle time of workflow runs, for tests on a store with this clock: when every run waits, the clock advances to
+    /// the next due time, so that a workflow of a month ends in milliseconds.
+    pub fn skip_time(mut self, clock: Arc<ManualClock>) -> Self {
+        self.skip_time = Some(clock);
         self
     }
 
@@ -238,7 +249,7 @@ impl Service {
     }
 
     async fn start_into(self, handle: &mut ServiceHandle) -> Result<(), Error> {
-        let Self { tide, workflows, queues, retention, options, .. } = self;
+        let Self { tide, workflows, queues, retention, skip_time, options, .. } = self;
         let store = tide.store();
         if !self.reactions.is_empty() {
             let reactions = self.reactions.into_iter().fold(Reactions::new(store.clone()), Reactions::with);
@@ -258,6 +269,9 @@ impl Service {
             }
             if let Some(retention) = retention {
                 worker = worker.retention(retention);
+            }
+            if let Some(clock) = skip_time {
+                worker = worker.skip_time(clock);
             }
             handle.workflows = Some(configured!(worker, options).start().await?);
         }

@@ -86,6 +86,14 @@ fn included(line: &str) -> Option<&str> {
     line.trim().strip_prefix("{{#include ")?.strip_suffix("}}").map(str::trim)
 }
 
+/// Returns whether the target of an include exists: a file, or the part of a file between `ANCHOR: name` and `ANCHOR_END: name`.
+fn includes_something(tree: &Tree, page: &File, target: &str) -> bool {
+    let (path, part) = target.split_once(':').map_or((target, None), |(path, part)| (path, Some(part)));
+    let Some(file) = tree::resolve(&page.path, path).and_then(|path| tree.file(&path)) else { return false };
+    let has = |mark: &str| file.lines().any(|(_, line)| line.trim_start().strip_prefix("// ") == Some(mark));
+    part.is_none_or(|part| has(&format!("ANCHOR: {part}")) && has(&format!("ANCHOR_END: {part}")))
+}
+
 /// Returns the anchor of a heading, as mdBook and GitHub generate it.
 fn anchor(title: &str) -> String {
     let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -105,9 +113,9 @@ pub(super) fn book_pages(tree: &Tree) -> Vec<Finding> {
             let message = format!("the page is not in the book: add it to {list}");
             findings.push(Finding::error(&file.path, 1, "book-pages", message));
         }
-        for (line, path) in file.lines().filter_map(|(line, text)| Some((line, included(text)?))) {
-            if !tree::resolve(&file.path, path).is_some_and(|path| tree.has(&path)) {
-                let message = format!("{path} does not exist: correct the include");
+        for (line, target) in file.lines().filter_map(|(line, text)| Some((line, included(text)?))) {
+            if !includes_something(tree, file, target) {
+                let message = format!("{target} does not exist: correct the include");
                 findings.push(Finding::error(&file.path, line, "book-pages", message));
             }
         }
@@ -205,5 +213,8 @@ mod tests {
     fn includes_must_exist() {
         let summary = ("docs/SUMMARY.md", "- [A](a.md)\n");
         check(book_pages, &[summary, ("docs/a.md", "\n{{#include ../gone.md}}\n")], &["docs/a.md:2"]);
+        let program = ("a.rs", "//! A.\n// ANCHOR: b\nfn b() {}\n// ANCHOR_END: b\n");
+        let page = ("docs/a.md", "{{#include ../a.rs:b}}\n{{#include ../a.rs:c}}\n{{#include ../a.rs}}\n");
+        check(book_pages, &[summary, program, page], &["docs/a.md:2"]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tidelock::prelude::*;
+use tidelock::store::StoreError;
 use tokio::task::JoinSet;
 
 use super::measure::{Commits, Latencies, per_second};

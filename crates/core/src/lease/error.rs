@@ -17,7 +17,7 @@ use crate::worker::{LostReason, NoThread};
 pub enum LeaseError {
     /// Another holder has the lease.
     #[error(
-        "lease {key}: {owner} holds it with fence {fence} since {since} until {until}, and may renew; try later, or queue for it with wait()"
+        "lease {key}: {owner} holds it with fence {fence} since {since} until {until}, and may renew; try later, or queue for it with acquire()"
     )]
     Held {
         /// The leased key.
@@ -32,7 +32,7 @@ pub enum LeaseError {
         fence: Fence,
     },
     /// The lease has waiters, and a request does not overtake them.
-    #[error("lease {key}: {}; try later, or queue for it with wait()", standing(.waiters))]
+    #[error("lease {key}: {}; try later, or queue for it with acquire()", standing(.waiters))]
     Waited {
         /// The leased key.
         key: Key,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidelock::prelude::*;
-use tidelock::store::WorkRow;
+use tidelock::store::{Lease, WorkRow};
 
 use super::Site;
 use crate::support::{stderr, stdout};

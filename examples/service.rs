@@ -1,16 +1,16 @@
-//! A whole service on one handle: state, an aggregate with a typed reaction, a workflow, a schedule, an outbox, an idempotent
-//! POST, and the inspector.
+//! A whole service on one handle: an aggregate with a typed reaction, a workflow, a schedule, an outbox, an idempotent POST, and
+//! the inspector.
 //!
-//! `cargo run -p tidelock-examples --example 13_service`
-#![expect(clippy::print_stdout, reason = "a program talks to people")]
+//! `cargo run -p tidelock-examples --example service` sends itself three requests and ends. With `-- ADDRESS`, for example
+//! `-- 127.0.0.1:3000`, it serves them and the inspector under `/tidelock/ui/` until Ctrl-C or SIGTERM.
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::routing::post;
-use axum::{Json, Router};
+use axum::{Extension, Router};
 use serde::{Deserialize, Serialize};
-use tidelock::outbox::Message;
 use tidelock::prelude::*;
 use tidelock::server::Options;
 
@@ -37,6 +37,16 @@ impl Aggregate for Stock {
     }
 }
 
+impl Stock {
+    fn reserve(&self, count: u32) -> Result<[StockEvent; 1], String> {
+        if self.left < count {
+            Err(format!("only {} left", self.left))
+        } else {
+            Ok([StockEvent::Reserved(count)])
+        }
+    }
+}
+
 const SHIP: Workflow<u32, String> = Workflow::new("ship");
 const MAILS: Outbox = Outbox::new("mails");
 
@@ -47,27 +57,22 @@ async fn ship(cx: &Ctx, count: u32) -> Result<String, Failure> {
     Ok(parcel)
 }
 
-/// Reserves apples once per Idempotency-Key, and starts the run that ships them.
-async fn reserve(
+/// Reserves apples and starts the run that ships them. Both and the response are one commit, once for each Idempotency-Key.
+async fn order(
     State(tide): State<Tidelock>,
+    Extension(once): Extension<Reservation>,
     Path(count): Path<u32>,
-) -> Result<Json<String>, tidelock::Error> {
-    let decide = |stock: &Stock| {
-        if stock.left < count {
-            Err(format!("only {} left", stock.left))
-        } else {
-            Ok([StockEvent::Reserved(count)])
-        }
-    };
-    tide.aggregate::<Stock>("apples").execute(decide).await?;
-    let run = tide.start(SHIP, &count).await?;
-    Ok(Json(run.result().await?))
+) -> Result<(), tidelock::Error> {
+    let reserved = tide.aggregate::<Stock>("apples").decide(|stock| stock.reserve(count)).await?;
+    let (run, started) = tide.start(SHIP, &count).id(once.key()).batch()?;
+    once.commit(reserved.and(started), Answer::new(202).text(run)).await?;
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let file = tempfile::NamedTempFile::new()?;
-    let tide = Tidelock::open(&format!("sqlite:{}", file.path().display())).await?;
+    let directory = tempfile::tempdir()?;
+    let tide = Tidelock::open(&directory.path().join("shop.db").display().to_string()).await?;
 
     let service = tide
         .service()
@@ -83,21 +88,26 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .start()
         .await?;
     let app = Router::new()
-        .route("/reserve/{count}", post(reserve))
-        .layer(tide.idempotency())
+        .route("/orders/{count}", post(order))
+        .layer(tide.idempotency().required())
         .with_state(tide.clone())
         .nest("/tidelock", service.inspector(Options::behind_own_auth()));
 
-    // A program would listen until a signal: `axum::serve(listener, app).with_graceful_shutdown(service.stopped())`.
     tide.aggregate::<Stock>("apples").append([StockEvent::Received(5)]).await?;
-    let first = request(&app, "order-1", 2).await?;
-    let again = request(&app, "order-1", 2).await?; // the same key: the stored response
-    assert_eq!(first, again);
-    let (status, body) = request(&app, "order-2", 9).await?;
-    println!("{} {}\n{status} {body}", first.0, first.1);
-    assert_eq!(status, 422);
-    service.idle().await?;
-    assert_eq!(tide.aggregate::<Stock>("apples").load().await?.state.left, 3);
+    if let Some(address) = std::env::args().nth(1) {
+        let listener = tokio::net::TcpListener::bind(address).await?;
+        axum::serve(listener, app).with_graceful_shutdown(service.stopped()).await?;
+    } else {
+        let first = request(&app, "order-1", 2).await?;
+        assert_eq!(first, request(&app, "order-1", 2).await?); // the same key: the stored response
+        assert_eq!(first, (202, "order-1".to_owned()));
+        let refused = request(&app, "order-2", 9).await?;
+        println!("{first:?}\n{refused:?}");
+        assert_eq!(refused.0, 422);
+        service.idle().await?;
+        println!("shipped: {}", tide.runs().handle(SHIP, "order-1").result().await?);
+        assert_eq!(tide.aggregate::<Stock>("apples").load().await?.state.left, 3);
+    }
     println!("{:?}", service.shutdown().await.outboxes);
     Ok(())
 }
@@ -105,7 +115,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Sends a request to the router, as a client would over HTTP.
 async fn request(app: &Router, key: &str, count: u32) -> Result<(u16, String), Box<dyn std::error::Error>> {
     use tower::ServiceExt as _;
-    let request = axum::http::Request::post(format!("/reserve/{count}")).header("idempotency-key", key);
+    let request = axum::http::Request::post(format!("/orders/{count}")).header("idempotency-key", key);
     let response = app.clone().oneshot(request.body(axum::body::Body::empty())?).await?;
     let status = response.status().as_u16();
     let body = axum::body::to_bytes(response.into_body(), 64 * 1024).await?;
