@@ -6,6 +6,7 @@ pub mod books;
 pub mod closings;
 pub mod combining;
 pub mod continuing;
+pub mod delays;
 pub mod destinations;
 pub mod documents;
 pub mod edges;
