@@ -18,6 +18,7 @@ use axum::routing::post;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tidelock::prelude::*;
+use tidelock::store::Durability;
 use tower::ServiceExt as _;
 
 /// What `main` and the requests return.
@@ -75,7 +76,9 @@ impl IntoResponse for Failed {
 impl Shop {
     async fn open(url: &str) -> Outcome<Self> {
         let pool = PgPoolOptions::new().max_connections(4).connect(url).await?;
-        let tide = Tidelock::options(url).schema("shop_tidelock").open().await?;
+        // A server for tests may not flush. Processes are killed here, not machines.
+        let options = PostgresOptions { durability: Durability::Relaxed, ..PostgresOptions::default() };
+        let tide = Tidelock::options(url).schema("shop_tidelock").postgres(options).open().await?;
         Ok(Self { pool, tide })
     }
 

@@ -1,6 +1,10 @@
 //! Batches inside the caller's own transaction: committed together with the caller's tables, or not at all.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidelock_core::clock::{Clock, ManualClock, Timestamp};
 use tidelock_core::error::Explain as _;
 use tidelock_core::id::{EventType, StreamVersion};
 use tidelock_core::key::Key;
@@ -88,6 +92,24 @@ async fn both_commit_or_neither_does() {
     }
     // The store continues from there.
     shop.store.apply(append(2)).await.unwrap();
+}
+
+/// The store's clock decides the time, and the time of the file never goes back.
+#[tokio::test]
+async fn the_time_is_that_of_the_store() {
+    let mut shop = Shop::open().await;
+    let written = shop.store.apply(append(0)).await.unwrap().at;
+    let behind = Arc::new(ManualClock::new(Timestamp::from_micros(written.as_micros() - 60_000_000)));
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&behind);
+    let options = Options { clock, ..Options::default() };
+    let late = SqliteStore::open(shop.store.path(), options).await.unwrap();
+    let tx = shop.begin();
+    let at = late.apply_in(&tx.tx, &append(1)).unwrap().at;
+    assert!(at >= written, "{at} is before {written}");
+    behind.advance(Duration::from_secs(3600));
+    let later = late.apply_in(&tx.tx, &append(2)).unwrap().at;
+    assert_eq!(later, behind.now().max(at), "the clock of the other store does not count");
+    tx.commit();
 }
 
 #[tokio::test]
