@@ -4,11 +4,11 @@
 //! `postgres://USER:PASSWORD@HOST/DATABASE?schema=NAME`, it uses that database.
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidelock::prelude::*;
+use tokio::process::{Child, Command};
 
 const ORDERS: u32 = 60;
 
@@ -76,7 +76,6 @@ const ORDER: Workflow<Order, String> = Workflow::new("order").hears(PAID);
 
 async fn order(cx: &Ctx, tide: &Tidelock, order: Order) -> Result<String, Failure> {
     let stock = tide.aggregate::<Stock>(&order.item);
-    // The event and the record of the step are one commit.
     // Many orders decide on one stock. The slower commit is rejected and decides again, so the step gets more attempts.
     let busy = RetryPolicy { max_attempts: 20, ..RetryPolicy::default() };
     cx.retry(busy)
@@ -112,7 +111,7 @@ async fn work() -> Result<(), tidelock::Error> {
 }
 
 fn worker(url: &str) -> std::io::Result<Child> {
-    Command::new(std::env::current_exe()?).arg("work").env("TIDELOCK_STORE", url).spawn()
+    Command::new(std::env::current_exe()?).arg("work").env("TIDELOCK_STORE", url).kill_on_drop(true).spawn()
 }
 // ANCHOR_END: worker
 
@@ -140,8 +139,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         runs.push(run);
         tokio::time::sleep(Duration::from_millis(20)).await;
         if number == ORDERS / 2 {
-            first.kill()?; // SIGKILL, in the middle of several orders
-            first.wait()?;
+            first.kill().await?; // SIGKILL, in the middle of several orders
         }
     }
     // ANCHOR_END: orders
@@ -158,7 +156,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(sales.get().await?, Sales { sold: ORDERS, orders: ORDERS });
     println!("{ORDERS} orders shipped and counted once; one of two workers was killed");
     // ANCHOR_END: proof
-    second.kill()?;
-    second.wait()?;
+    second.kill().await?;
     Ok(())
 }

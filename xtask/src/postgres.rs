@@ -13,6 +13,13 @@ use anyhow::Result;
 
 const VARIABLE: &str = "DATABASE_URL";
 
+/// When a private server flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    EveryCommit,
+    Never,
+}
+
 /// A database for test programs. A private server ends when this value is dropped.
 pub(crate) struct Database {
     url: String,
@@ -27,13 +34,13 @@ impl Database {
     pub(crate) fn ready() -> Result<Self> {
         match std::env::var(VARIABLE) {
             Ok(url) if !url.is_empty() => Ok(Self::named(url)),
-            _ => Self::private(None),
+            _ => Self::private(None, Flush::Never),
         }
     }
 
     /// Starts a private server of a major version, and ignores `DATABASE_URL`. Installs the version if it is missing.
     pub(crate) fn of_version(version: u32) -> Result<Self> {
-        Self::private(Some(install::programs(version)?))
+        Self::private(Some(install::programs(version)?), Flush::Never)
     }
 
     fn named(url: String) -> Self {
@@ -49,29 +56,38 @@ impl Database {
         }
     }
 
+    /// Starts another private server of the same version. It flushes commits, which a store requires unless its options say
+    /// otherwise.
+    pub(crate) fn that_flushes(&self) -> Result<Self> {
+        Self::private(self.programs.clone(), Flush::EveryCommit)
+    }
+
     #[cfg(unix)]
-    fn private(programs: Option<PathBuf>) -> Result<Self> {
+    fn private(programs: Option<PathBuf>, flush: Flush) -> Result<Self> {
         use tidelock_pgserver::{Options, Server};
         if programs.is_none() && tidelock_pgserver::find().is_none() {
             println!(
                 "PostgreSQL is not installed: trying to install it, which takes a minute and happens once"
             );
         }
-        let options = Options { durable: false, programs: programs.clone(), ..Options::default() };
+        let options = Options {
+            durable: flush == Flush::EveryCommit,
+            programs: programs.clone(),
+            ..Options::default()
+        };
         let server = Server::start(&options)?;
         println!("PostgreSQL {}, private, port {}", server.version(), server.port());
         Ok(Self { url: server.url(), programs, _server: Some(server) })
     }
 
     #[cfg(not(unix))]
-    fn private(_programs: Option<PathBuf>) -> Result<Self> {
+    fn private(_programs: Option<PathBuf>, _flush: Flush) -> Result<Self> {
         anyhow::bail!("on this system no private PostgreSQL can be started: set {VARIABLE} to one that runs")
     }
 
-    /// Returns the URL of a store in this schema of the database.
-    pub(crate) fn schema(&self, name: &str) -> String {
-        let mark = if self.url.contains('?') { '&' } else { '?' };
-        format!("{}{mark}schema={name}", self.url)
+    /// Returns the URL of the database.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Passes the address of the database to a command, in its environment.

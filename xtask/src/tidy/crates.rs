@@ -54,10 +54,11 @@ const NOT_IN_CORE: &[&str] = &[
     "tower-service",
 ];
 
-/// Checks that dependencies point only to lower crates. Development dependencies are exempt.
+/// Checks that dependencies point only to lower crates. Development dependencies are exempt. Templates are not in the workspace.
 pub(super) fn arrows(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.files().iter().filter(|file| file.name() == "Cargo.toml") {
+    let manifests = tree.files().iter().filter(|file| file.name() == "Cargo.toml");
+    for file in manifests.filter(|file| !file.path.starts_with("templates/")) {
         let Some(package) = package(file) else { continue };
         if PROGRAMS.contains(&package) {
             findings.extend(heavy_dependencies(file, package));
