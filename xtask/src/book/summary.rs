@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn entries_have_their_part() {
-        let summary = "# Summary\n\n[Introduction](a.md)\n\n# How-to\n\n- [B](b/b.md)\n  - [C](c.md)\n- [Draft]()\n";
+        let summary =
+            "# Summary\n\n[Introduction](a.md)\n\n# How-to\n\n- [B](b/b.md)\n  - [C](c.md)\n- [Draft]()\n";
         let shown: Vec<String> = entries(summary)
             .into_iter()
             .map(|(part, title, path)| format!("{part}/{title}/{path}"))
