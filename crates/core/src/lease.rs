@@ -7,7 +7,7 @@
 //! leases and does nothing else. Neither a blocked executor nor thousands of waiters can therefore cause the loss of a
 //! lease.
 //!
-//! [Waiters](LeaseRequest::wait) queue in the store, in the order of arrival over all processes, and the queue is visible
+//! [Waiters](LeaseRequest::acquire) queue in the store, in the order of arrival over all processes, and the queue is visible
 //! there. The leases and queue entries of a process that dies expire.
 //!
 //! ```

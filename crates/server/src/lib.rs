@@ -1,4 +1,4 @@
-//! An HTTP server for a [Tidelock](tidelock) store: a JSON API for streams, documents, leases, runs, work and schedules, events as
+//! An HTTP server for a [Tidelock](https://docs.rs/tidelock) store: a JSON API for streams, documents, leases, runs, work and schedules, events as
 //! they come, health and metrics. It stands alone, or is mounted in an application of your own.
 //!
 //! It is safe without configuration: it wants a token for everything but `/healthz`, only shows and changes nothing, listens on

@@ -110,7 +110,10 @@ fn inline(label: &str, svg: &str) -> String {
         in_style &= !line.contains("</style>");
     }
     let label = label.replace('"', "&quot;");
-    format!("<figure role=\"img\" aria-label=\"{label}\">\n{}\n</figure>", lines.join("\n"))
+    format!(
+        "<figure role=\"img\" style=\"margin: 1.5em 0\" aria-label=\"{label}\">\n{}\n</figure>",
+        lines.join("\n")
+    )
 }
 
 #[cfg(test)]
@@ -156,7 +159,7 @@ mod tests {
         std::fs::create_dir(docs.path().join("b")).unwrap();
         let book = run(&json!([{}, {"sections": [page]}]).to_string(), docs.path()).unwrap();
         let book: Value = serde_json::from_str(&book).unwrap();
-        let expected = "# C\n<figure role=\"img\" aria-label=\"a &quot;b&quot;\">\n<svg>\n<path/>\n</svg>\n</figure>\n![d](../screens/d.png)\n";
+        let expected = "# C\n<figure role=\"img\" style=\"margin: 1.5em 0\" aria-label=\"a &quot;b&quot;\">\n<svg>\n<path/>\n</svg>\n</figure>\n![d](../screens/d.png)\n";
         assert_eq!(book["sections"][0]["Chapter"]["content"], expected);
     }
 }

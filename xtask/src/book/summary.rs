@@ -38,14 +38,14 @@ fn included(directory: &Path, line: &str) -> Result<String> {
     std::fs::read_to_string(directory.join(path)).with_context(|| format!("cannot include {path}"))
 }
 
-/// Returns the part, title and path of each entry. Entries before the first part belong to the part `Start`.
+/// Returns the part, title and path of each entry that has a page. Entries before the first part belong to the part `Start`.
 fn entries(summary: &str) -> Vec<(String, String, String)> {
     let mut part = "Start".to_owned();
     let mut found = Vec::new();
     for line in summary.lines() {
         if let Some(title) = line.strip_prefix("# ").filter(|title| *title != "Summary") {
             title.clone_into(&mut part);
-        } else if let Some((title, path)) = link(line) {
+        } else if let Some((title, path)) = link(line).filter(|(_, path)| !path.is_empty()) {
             found.push((part.clone(), title.to_owned(), path.to_owned()));
         }
     }
@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn entries_have_their_part() {
-        let summary = "# Summary\n\n[Introduction](a.md)\n\n# How-to\n\n- [B](b/b.md)\n  - [C](c.md)\n";
+        let summary =
+            "# Summary\n\n[Introduction](a.md)\n\n# How-to\n\n- [B](b/b.md)\n  - [C](c.md)\n- [Draft]()\n";
         let shown: Vec<String> = entries(summary)
             .into_iter()
             .map(|(part, title, path)| format!("{part}/{title}/{path}"))

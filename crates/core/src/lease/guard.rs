@@ -117,7 +117,7 @@ impl LeaseGuard {
         registry::adopt(&self.owner, Task::current());
     }
 
-    /// Releases the lease. Before the time of [`LeaseRequest::at_least`](super::Hold::at_least) is over, the lease is shortened
+    /// Releases the lease. Before the time of [`LeaseRequest::at_least`](super::LeaseRequest::at_least) is over, the lease is shortened
     /// to that instant instead.
     ///
     /// # Errors

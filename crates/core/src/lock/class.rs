@@ -87,7 +87,7 @@ impl LockClass {
     /// Returns the term of one thing of this class, from arguments of several types.
     ///
     /// # Errors
-    /// As [`term`](Self::term).
+    /// As [`key`](Self::key).
     pub fn of(&'static self, args: &[Arg]) -> Result<LockKey, LockKeyError> {
         self.register()?;
         Ok(LockKey::new(Key::of(self.name, args)?, Some(self)))
@@ -96,7 +96,7 @@ impl LockClass {
     /// Returns the term of the only thing of this class.
     ///
     /// # Errors
-    /// As [`term`](Self::term).
+    /// As [`key`](Self::key).
     pub fn single(&'static self) -> Result<LockKey, LockKeyError> {
         self.of(&[])
     }
