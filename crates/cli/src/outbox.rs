@@ -95,7 +95,7 @@ struct Report<'a> {
     /// The message, if one was named.
     message: Option<&'a str>,
     /// The number of selected messages, or of lines of messages in order.
-    meant: u64,
+    selected: u64,
     changed: u64,
     dry_run: bool,
 }
@@ -103,10 +103,10 @@ struct Report<'a> {
 async fn retry(store: &SharedStore, options: &OutboxRetry) -> Result<Exit> {
     let OutboxRetry { outbox: name, message, consent, place } = options;
     let (outbox, shown) = (named(name), output::quoted(&output::flat(name)));
-    let report = |meant, changed, dry_run| Report {
+    let report = |selected, changed, dry_run| Report {
         outbox: name,
         message: message.as_deref(),
-        meant,
+        selected,
         changed,
         dry_run,
     };

@@ -16,9 +16,8 @@ use crate::rows::get;
 use crate::{Options, error, open, sql};
 
 /// Every migration, in order. The number is the schema version that the migration produces.
-const MIGRATIONS: &[(u32, &str, &str)] = &[
-    (1, "foundation", include_str!("../migrations/0001_foundation.sql")),
-];
+const MIGRATIONS: &[(u32, &str, &str)] =
+    &[(1, "foundation", include_str!("../migrations/0001_foundation.sql"))];
 
 const WHAT: &str = "migrating the PostgreSQL schema";
 

@@ -16,8 +16,7 @@ use tokio_postgres::types::FromSql;
 use crate::error::Failure;
 
 /// The columns of an event in the order that [`event`] reads.
-pub(crate) const EVENT_COLUMNS: &str =
-    "e.position, e.stream, e.version, e.id, e.type, e.recorded_at, e.payload::text, e.meta::text, e.correlation";
+pub(crate) const EVENT_COLUMNS: &str = "e.position, e.stream, e.version, e.id, e.type, e.recorded_at, e.payload::text, e.meta::text, e.correlation";
 
 /// The columns of a stream in the order that [`stream`] reads.
 pub(crate) const STREAM_COLUMNS: &str = "key, head, closed_at, first_version";

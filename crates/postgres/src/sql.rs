@@ -41,7 +41,7 @@ impl Sql {
             lock_documents: format!("SELECT {documents} FROM {s}.lock_documents($1)"),
             lock_work: format!("SELECT {work} FROM {s}.lock_work($1)"),
             operations: format!("SELECT op_id, receipt, positions FROM {s}.receipts WHERE op_id = ANY ($1)"),
-            resolve: format!("SELECT id, receipt, positions FROM {s}.resolve($1, $2, $3, $4)"),
+            resolve: format!("SELECT op_id, receipt, positions FROM {s}.resolve($1, $2, $3, $4)"),
             events_by_id: format!("SELECT {events} FROM {s}.events e WHERE e.id = ANY ($1)"),
             numbers: format!(
                 "SELECT {s}.clock(), coalesce(pg_sequence_last_value('{s}.fences'), 0), \

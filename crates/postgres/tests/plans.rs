@@ -622,7 +622,7 @@ fn the_plans_are_those_of_every_statement() {
         "lock_work",
         "candidates",
         "lock_candidates",
-        "used_places",
+        "used_levels",
         "next_ready",
         "ceiling",
     ];

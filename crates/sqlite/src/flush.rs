@@ -154,8 +154,10 @@ impl Session {
                 ),
                 Resolution::NotApplied => None,
             };
-            db.prepare_cached("INSERT INTO tidelock_receipts (op_id, recorded_at, receipt) VALUES (?1, ?2, ?3)")?
-                .execute((id.0.as_bytes().as_slice(), at.as_micros(), receipt))?;
+            db.prepare_cached(
+                "INSERT INTO tidelock_receipts (op_id, recorded_at, receipt) VALUES (?1, ?2, ?3)",
+            )?
+            .execute((id.0.as_bytes().as_slice(), at.as_micros(), receipt))?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ struct Asked<'a> {
 
 /// Triggers a run, or backfills the fires of a past period.
 pub(super) async fn run(tasks: &Schedules, options: &SchedulesRun) -> Result<Exit> {
-    let task = options.task.as_str();
+    let task = options.schedule.as_str();
     if let (Some(after), Some(to)) = (options.after, options.to) {
         return backfill(tasks, options, after, to).await;
     }
@@ -44,7 +44,7 @@ async fn backfill(
     after: Timestamp,
     to: Timestamp,
 ) -> Result<Exit> {
-    let (task, format) = (options.task.as_str(), options.place.output);
+    let (task, format) = (options.schedule.as_str(), options.place.output);
     let fires = tasks.count_backfill(task, after, to).await?;
     let meant = match fires {
         1 => format!("1 fire of {}", shown(task)),

@@ -76,7 +76,7 @@ async fn tasks_are_listed_and_shown() {
         assert!(table.contains(text), "{text} is missing: {table}");
     }
     let listed = &site.json(&["list"])["tasks"];
-    assert_eq!((&listed[0]["name"], &listed[1]["cronExpression"]), (&json!("fails"), &json!("0 0 29 2 *")));
+    assert_eq!((&listed[0]["name"], &listed[1]["cron_expression"]), (&json!("fails"), &json!("0 0 29 2 *")));
     let shown = site.json(&["show", "report"]);
     assert_eq!(shown["upcoming"].as_array().unwrap().len(), 5);
     assert_eq!(shown["doing"]["state"], "waits");
