@@ -145,7 +145,7 @@ async fn discard(store: &SharedStore, options: &OutboxDiscard) -> Result<Exit> {
     let OutboxDiscard { outbox: name, message, consent, place } = options;
     let outbox = named(name);
     let report =
-        |changed, dry_run| Report { outbox: name, message: Some(message), meant: 1, changed, dry_run };
+        |changed, dry_run| Report { outbox: name, message: Some(message), selected: 1, changed, dry_run };
     let found = outbox.find(store, message).await?;
     let shown = shown(&found.view);
     if consent.dry_run {

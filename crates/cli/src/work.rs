@@ -73,7 +73,7 @@ impl Line {
     fn when(&self) -> Option<Timestamp> {
         let blocked = self.row.blocked.as_ref().map(|blocked| blocked.since);
         let leased = self.row.lease.as_ref().filter(|_| self.state == "leased").map(|lease| lease.until);
-        blocked.or(held).or_else(|| ready_at(&self.row))
+        blocked.or(leased).or_else(|| ready_at(&self.row))
     }
 }
 
