@@ -23,7 +23,7 @@ const EXAMPLES: &str = "30";
 /// The timeout of the whole check.
 const LONGEST: Duration = Duration::from_secs(240);
 /// The path of the log tail, which is excluded because its response never ends.
-const ENDLESS: &str = "/api/v1/log/tail";
+const ENDLESS: &str = "/api/v1/events/tail";
 /// The excluded check. A JSON schema cannot describe every rule for keys, patterns and conditions, so the server may reject requests
 /// that the schema allows.
 const EXCLUDED: &str = "positive_data_acceptance";

@@ -2,21 +2,22 @@
 
 mod config;
 mod idempotency;
+mod leases;
 mod locks;
-mod operate;
 mod outbox;
 mod place;
 mod queues;
+mod reactions;
 mod runs;
 mod schedules;
 mod serve;
 mod state;
 mod streams;
 mod top;
+mod transfer;
 #[cfg(test)]
 mod verbs;
 mod work;
-mod work_rows;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,16 +27,18 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidelock_console::duration::seconds;
 
 pub(crate) use config::{Config, ConfigShow};
-pub(crate) use idempotency::{IdempotencyForget, IdempotencyList, IdempotencyShow, IdempotencyVerb};
+pub(crate) use idempotency::{IdempotencyDelete, IdempotencyList, IdempotencyShow, IdempotencyVerb};
+pub(crate) use leases::{Leases, LeasesList, LeasesShow};
 pub(crate) use locks::{Locks, LocksList};
-pub(crate) use operate::{
-    StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
-};
 pub(crate) use outbox::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb};
 pub(crate) use place::{Consent, Flushing, Look, Pages, Place, Source, every};
 pub(crate) use queues::{RunsLimit, RunsQueues};
+pub(crate) use reactions::{
+    ReactionKeys, Reactions, ReactionsBlocked, ReactionsDeadLetters, ReactionsList, ReactionsOperate,
+    ReactionsPrioritize, ReactionsStatus,
+};
 pub(crate) use runs::{
-    Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsSteps,
+    Runs, RunsCancel, RunsFork, RunsList, RunsPrune, RunsResume, RunsShow, RunsSignal, RunsStart, RunsSteps,
     RunsWatch,
 };
 pub(crate) use schedules::{
@@ -51,31 +54,32 @@ pub(crate) use streams::{
 pub(crate) use tidelock_console::address::ChildStore;
 pub(crate) use tidelock_console::output::Format;
 pub(crate) use top::Top;
-pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport};
-pub(crate) use work_rows::{Leases, LeasesList, LeasesShow, Work, WorkList, WorkShow, WorkState};
+pub(crate) use transfer::{StreamsExport, StreamsImport};
+pub(crate) use work::{Rows, Work, WorkBlocked, WorkList, WorkOperate, WorkPrioritize, WorkShow, WorkState};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidelock demo                              workers are killed at random, and nothing is lost or doubled
-  tidelock doctor                            is this machine fit for a store?
-  tidelock doctor --store app.db             is this store well?
+  tidelock demo                              kill workers at random; nothing is lost or doubled
+  tidelock doctor                            check this machine
+  tidelock doctor --store app.db             check a store
   tidelock doctor --store postgres://me@db/app
-  tidelock state list session --store app.db
+  tidelock state list --prefix session --store app.db
   tidelock state get 'session(\"s-1\", \"cart\")' --store app.db
   tidelock streams tail --prefix order --store app.db
-  tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
+  tidelock reactions list --store app.db     progress, lag and errors of reactions
+  tidelock work blocked --store app.db       blocked work; exits with 5 if there is any
   tidelock runs list --status failed --store app.db
   tidelock runs watch order-17 --store app.db
-  tidelock top --store app.db                the store at a glance, live
-  tidelock work list --watch --store app.db  what is due, held or blocked, again and again
-  tidelock leases list --store app.db        who holds what, with which fence, and for how long still
-  tidelock idempotency list --store app.db   which requests are known by their keys?
-  tidelock schedules list --store app.db     which tasks are there, and when do they run next?
-  tidelock serve --store app.db              the store over HTTP, for reading, on this machine
+  tidelock top --store app.db                a live overview of the store
+  tidelock work list --watch --store app.db  due, leased and blocked work, refreshed
+  tidelock leases list --store app.db        holders, fences and remaining times
+  tidelock idempotency list --store app.db   idempotency keys and their states
+  tidelock schedules list --store app.db     schedules and their next times
+  tidelock serve --store app.db              serve the store over HTTP, read-only, on this machine
   tidelock migrate status --store postgres://me@db/app
-  tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
-  tidelock bench --store app.db              is the disk fast enough, and is Tidelock the bottleneck?
-  tidelock explain TL0204                    what does this error mean, and what now?
+  tidelock migrate sql > tidelock.sql        the migrations, for an administrator
+  tidelock bench --store app.db              compare Tidelock with the disk and the bare driver
+  tidelock explain TL0204                    the page of an error code
   tidelock completions bash > tidelock.bash
 
 Exit codes: 0 well, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked, 6 a run did not complete.
@@ -107,19 +111,22 @@ pub(crate) enum Command {
     /// Show and change records: their values, versions and histories
     #[command(subcommand)]
     State(State),
-    /// Show, follow, copy and change event streams, and restart stuck work
+    /// Show, follow, copy and change event streams
     #[command(subcommand)]
     Streams(Streams),
+    /// Show and repair reactions, their keys and their dead letters
+    #[command(subcommand)]
+    Reactions(Reactions),
     /// Show, start, signal, cancel and repair workflow runs
     #[command(subcommand)]
     Runs(Runs),
     /// Show a live overview: events, work, runs, leases and schedules
     #[command(after_help = top::TOP)]
     Top(Top),
-    /// Show rows of work: due, held or blocked
+    /// Show and repair rows of work: due, leased or blocked
     #[command(subcommand)]
     Work(Work),
-    /// Shows who holds what across processes, with which fence, and for how long still
+    /// Show leases across processes: holders, fences and remaining times
     #[command(subcommand)]
     Leases(Leases),
     /// Show the locks inside a running program, by asking its server
@@ -138,7 +145,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Create a store in a file and serve it with writes, to try things out
     Dev(Dev),
-    /// Prints the page of an error code, or lists all codes
+    /// Print the page of an error code, or list all codes
     Explain(Explain),
     /// Show, apply or print the migrations of a PostgreSQL store
     #[command(subcommand)]

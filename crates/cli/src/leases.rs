@@ -25,11 +25,11 @@ pub(crate) async fn run(verb: Leases) -> Result<Exit> {
 #[derive(Debug, Serialize)]
 struct Line {
     key: Key,
-    lane: Lane,
+    queue: Lane,
     #[serde(flatten)]
     lease: LeaseRow,
     /// Whether it has expired, so that the next caller acquires it.
-    ended: bool,
+    expired: bool,
     takeovers: u32,
     #[serde(skip)]
     now: Timestamp,
@@ -37,17 +37,17 @@ struct Line {
 
 impl Line {
     fn of(row: WorkRow, now: Timestamp) -> Option<Self> {
-        let WorkRow { key, lane, takeovers, lease, .. } = row;
+        let WorkRow { key, lane: queue, takeovers, lease, .. } = row;
         let lease = lease?;
-        Some(Self { key, lane, ended: lease.until.has_come(now), lease, takeovers, now })
+        Some(Self { key, queue, expired: lease.until.has_come(now), lease, takeovers, now })
     }
 
     /// Returns the remaining time, or the time since the expiry.
     fn left(&self) -> Cell {
-        match self.ended {
+        match self.expired {
             false => output::span(self.lease.until.since(self.now)).into(),
             true => output::cell(
-                &format!("ended {} ago", output::span(self.now.since(self.lease.until))),
+                &format!("expired {} ago", output::span(self.now.since(self.lease.until))),
                 Tone::Caution,
             ),
         }
@@ -58,21 +58,21 @@ async fn list(options: &LeasesList) -> Result<Exit> {
     let filter = filter(&options.rows, None, Some(true))?;
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let now = store.now().await?;
-        let has_ended = |row: &WorkRow| row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now));
-        let (rows, next) = page_of(store, &filter, &ask, |row| !options.ended || has_ended(row)).await?;
+        let has_expired = |row: &WorkRow| row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now));
+        let (rows, next) = page_of(store, &filter, &ask, |row| !options.expired || has_expired(row)).await?;
         let lines = rows.into_iter().filter_map(|row| Line::of(row, now)).collect();
-        let none = if options.ended { "none has ended without release" } else { "no leases are held" };
+        let none = if options.expired { "no lease has expired" } else { "no leases are held" };
         Ok(Listing::new("leases", lines, table).or(none).next(next.map(|key| key.to_string())))
     })
     .await
 }
 
 fn table(lines: &[Line]) -> Table {
-    let mut table = output::table(&["key", "lane", "owner", "fence", "left", "takeovers"], &[3, 4, 5]);
+    let mut table = output::table(&["key", "queue", "owner", "fence", "left", "takeovers"], &[3, 4, 5]);
     for line in lines {
         table.add_row([
             output::key(&line.key).into(),
-            output::escaped(line.lane.as_str()).into(),
+            output::escaped(line.queue.as_str()).into(),
             output::escaped(line.lease.owner.as_str()).into(),
             line.lease.fence.to_string().into(),
             line.left(),
@@ -86,8 +86,8 @@ async fn show(options: &LeasesShow) -> Result<Exit> {
     let key: Key = options.key.parse()?;
     sight::whole(&options.look, async |store| {
         let Some(view) = lease::view(store, &key).await? else {
-            let missing = format!("error: nobody holds a lease on {} or waits for one", output::key(&key));
-            let hint = "hint: `tidelock leases list` shows what is held".to_owned();
+            let missing = format!("error: {} has neither a lease nor waiters", output::key(&key));
+            let hint = "hint: `tidelock leases list` lists current leases".to_owned();
             return Ok(Whole::missing(vec![missing, hint]));
         };
         let facts = facts(&view).into_iter().filter(|(_, value)| !value.is_empty());
@@ -100,17 +100,17 @@ async fn show(options: &LeasesShow) -> Result<Exit> {
 /// Returns the properties of a lease, the most requested first.
 fn facts(view: &View) -> Vec<(&'static str, String)> {
     let held = |part: fn(&LeaseRow) -> String| view.holder.as_ref().map_or_else(String::new, part);
-    let ended = if view.has_ended() { ", which has passed: the next one who asks gets it" } else { "" };
+    let expired = if view.has_ended() { ", expired; the next caller acquires it" } else { "" };
     let mut facts = vec![
         ("key", output::key(&view.key)),
         ("holder", held(|holder| output::escaped(holder.owner.as_str()))),
         ("fence", held(|holder| holder.fence.to_string())),
-        ("since", held(|holder| output::instant(holder.since))),
+        ("leased at", held(|holder| output::instant(holder.since))),
         (
-            "until",
+            "expires at",
             view.holder
                 .as_ref()
-                .map(|holder| format!("{}{ended}", output::instant(holder.until)))
+                .map(|holder| format!("{}{expired}", output::instant(holder.until)))
                 .unwrap_or_default(),
         ),
         ("note", view.note.as_deref().map(output::flat).unwrap_or_default()),

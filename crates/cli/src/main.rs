@@ -21,6 +21,7 @@ mod man;
 mod migrate;
 mod outbox;
 mod output;
+mod reactions;
 mod reader;
 mod restored;
 mod runs;
@@ -93,6 +94,7 @@ async fn run(cli: Cli, config: &Config) -> Result<Exit> {
         Command::State(verb) => Box::pin(state::run(verb)).await,
         Command::Streams(verb) => Box::pin(streams::run(verb)).await,
         Command::Runs(verb) => Box::pin(runs::run(verb)).await,
+        Command::Reactions(verb) => Box::pin(reactions::run(verb)).await,
         Command::Work(verb) => Box::pin(work::run(verb)).await,
         Command::Leases(verb) => Box::pin(leases::run(verb)).await,
         Command::Locks(verb) => Box::pin(locks::run(verb)).await,

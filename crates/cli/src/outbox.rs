@@ -95,7 +95,7 @@ struct Report<'a> {
     /// The message, if one was named.
     message: Option<&'a str>,
     /// The number of selected messages, or of lines of messages in order.
-    meant: u64,
+    selected: u64,
     changed: u64,
     dry_run: bool,
 }
@@ -103,10 +103,10 @@ struct Report<'a> {
 async fn retry(store: &SharedStore, options: &OutboxRetry) -> Result<Exit> {
     let OutboxRetry { outbox: name, message, consent, place } = options;
     let (outbox, shown) = (named(name), output::quoted(&output::flat(name)));
-    let report = |meant, changed, dry_run| Report {
+    let report = |selected, changed, dry_run| Report {
         outbox: name,
         message: message.as_deref(),
-        meant,
+        selected,
         changed,
         dry_run,
     };
@@ -145,7 +145,7 @@ async fn discard(store: &SharedStore, options: &OutboxDiscard) -> Result<Exit> {
     let OutboxDiscard { outbox: name, message, consent, place } = options;
     let outbox = named(name);
     let report =
-        |changed, dry_run| Report { outbox: name, message: Some(message), meant: 1, changed, dry_run };
+        |changed, dry_run| Report { outbox: name, message: Some(message), selected: 1, changed, dry_run };
     let found = outbox.find(store, message).await?;
     let shown = shown(&found.view);
     if consent.dry_run {

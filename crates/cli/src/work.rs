@@ -1,4 +1,8 @@
-//! `tidelock work`: rows of work for operators. `tidelock streams` has the commands that change them.
+//! `tidelock work`: rows of work, as operators view and repair them.
+
+mod blocked;
+mod operate;
+pub(crate) mod report;
 
 use anyhow::Result;
 use comfy_table::{Cell, Table};
@@ -7,9 +11,9 @@ use tidelock::key::reserved::is_own;
 use tidelock::model::lease::ready_at;
 use tidelock::payload::text;
 use tidelock::prelude::*;
-use tidelock::store::{Pattern, WorkFilter, WorkRow};
+use tidelock::store::{Operation, Pattern, WorkFilter, WorkRow};
 
-use crate::args::{Rows, Work, WorkList, WorkShow, WorkState};
+use crate::args::{Rows, Work, WorkList, WorkPrioritize, WorkShow, WorkState};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::sight::{self, Ask, Listing, Whole};
@@ -19,13 +23,21 @@ pub(crate) async fn run(verb: Work) -> Result<Exit> {
     match verb {
         Work::List(options) => list(&options).await,
         Work::Show(options) => show(&options).await,
+        Work::Blocked(options) => blocked::run(&options).await,
+        Work::Unblock(options) => operate::run(&options, "unblock", Operation::Unblock).await,
+        Work::Retry(options) => operate::run(&options, "retry", Operation::RetryNow).await,
+        Work::Reset(options) => operate::run(&options, "reset", Operation::Reset).await,
+        Work::Prioritize(WorkPrioritize { priority, operate }) => {
+            let operation = Operation::Prioritize(Priority::new(priority)?);
+            operate::run(&operate, "prioritize", operation).await
+        }
     }
 }
 
 /// Returns the filter for the rows that meet the conditions.
 pub(crate) fn filter(rows: &Rows, blocked: Option<bool>, leased: Option<bool>) -> Result<WorkFilter> {
-    let lane = rows.lane.as_deref().map(str::parse).transpose()?;
-    let pattern = rows.like.as_deref().map(Pattern::new).transpose()?;
+    let lane = rows.queue.as_deref().map(str::parse).transpose()?;
+    let pattern = rows.pattern.as_deref().map(Pattern::new).transpose()?;
     Ok(WorkFilter { lane, pattern, blocked, leased })
 }
 
@@ -34,19 +46,19 @@ pub(crate) fn filter(rows: &Rows, blocked: Option<bool>, leased: Option<bool>) -
 struct Line {
     #[serde(flatten)]
     row: WorkRow,
-    /// Its state: `blocked`, `held`, `due`, `waits` or `rests`.
+    /// Its state: `blocked`, `leased`, `due`, `waiting` or `idle`.
     state: &'static str,
 }
 
 impl Line {
     fn of(row: WorkRow, now: Timestamp) -> Self {
-        let held = row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
+        let leased = row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
         let state = match ready_at(&row) {
             _ if row.blocked.is_some() => "blocked",
-            _ if held => "held",
+            _ if leased => "leased",
             Some(ready) if ready.has_come(now) => "due",
-            Some(_) => "waits",
-            None => "rests",
+            Some(_) => "waiting",
+            None => "idle",
         };
         Self { row, state }
     }
@@ -60,15 +72,15 @@ impl Line {
     /// Returns the time of the block, the expiry of the lease, or the due time.
     fn when(&self) -> Option<Timestamp> {
         let blocked = self.row.blocked.as_ref().map(|blocked| blocked.since);
-        let held = self.row.lease.as_ref().filter(|_| self.state == "held").map(|lease| lease.until);
-        blocked.or(held).or_else(|| ready_at(&self.row))
+        let leased = self.row.lease.as_ref().filter(|_| self.state == "leased").map(|lease| lease.until);
+        blocked.or(leased).or_else(|| ready_at(&self.row))
     }
 }
 
 async fn list(options: &WorkList) -> Result<Exit> {
     let (blocked, leased) = match options.state {
         Some(WorkState::Blocked) => (Some(true), None),
-        Some(WorkState::Held) => (Some(false), Some(true)),
+        Some(WorkState::Leased) => (Some(false), Some(true)),
         Some(WorkState::Free) => (Some(false), Some(false)),
         None => (None, None),
     };
@@ -77,8 +89,7 @@ async fn list(options: &WorkList) -> Result<Exit> {
         let now = store.now().await?;
         let (rows, next) = page_of(store, &filter, &ask, |row| options.all || !is_own(&row.key)).await?;
         let lines = rows.into_iter().map(|row| Line::of(row, now)).collect();
-        let none =
-            if options.all { "no work" } else { "no work; --all also lists what Tidelock keeps for itself" };
+        let none = if options.all { "no work" } else { "no work; --all includes internal rows" };
         Ok(Listing::new("rows", lines, table).or(none).next(next.map(|key| key.to_string())))
     })
     .await
@@ -111,7 +122,7 @@ pub(crate) async fn page_of(
 }
 
 fn table(lines: &[Line]) -> Table {
-    let mut table = output::table(&["key", "lane", "state", "when", "owner", "attempts", "error"], &[5]);
+    let mut table = output::table(&["key", "queue", "state", "when", "owner", "attempts", "error"], &[5]);
     for line in lines {
         let owner = line.row.lease.as_ref().map(|lease| output::escaped(lease.owner.as_str()));
         table.add_row([
@@ -130,7 +141,7 @@ fn table(lines: &[Line]) -> Table {
 fn state(word: &'static str) -> Cell {
     match word {
         "blocked" => output::cell(word, Tone::Bad),
-        "held" => output::cell(word, Tone::Good),
+        "leased" => output::cell(word, Tone::Good),
         _ => word.into(),
     }
 }
@@ -151,7 +162,7 @@ fn missing(key: &Key) -> Vec<String> {
     let pattern = output::quoted(&format!("^{}", key.kind()));
     vec![
         format!("error: there is no work {}", output::key(key)),
-        format!("hint: `tidelock work list --like {pattern}` shows what there is"),
+        format!("hint: `tidelock work list --pattern {pattern}` lists rows of this kind"),
     ]
 }
 
@@ -163,15 +174,15 @@ fn facts(line: &Line) -> Vec<(&'static str, String)> {
         |part: fn(&tidelock::store::LeaseRow) -> String| row.lease.as_ref().map(part).unwrap_or_default();
     vec![
         ("key", output::key(&row.key)),
-        ("lane", output::escaped(row.lane.as_str())),
+        ("queue", output::escaped(row.lane.as_str())),
         ("state", line.state.to_owned()),
         ("due", when(row.due)),
         ("blocked", when(row.blocked.as_ref().map(|blocked| blocked.since))),
         ("error", line.error()),
         ("owner", lease(|lease| output::escaped(lease.owner.as_str()))),
         ("fence", lease(|lease| lease.fence.to_string())),
-        ("held since", lease(|lease| output::instant(lease.since))),
-        ("held until", lease(|lease| output::instant(lease.until))),
+        ("leased at", lease(|lease| output::instant(lease.since))),
+        ("expires at", lease(|lease| output::instant(lease.until))),
         ("attempts", row.attempts.to_string()),
         ("takeovers", row.takeovers.to_string()),
         ("priority", row.priority.level().to_string()),

@@ -13,12 +13,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub use self::text::{format_duration, iso, parse_duration};
+pub use self::text::{format_duration, parse_duration};
 pub(crate) use self::text::{millis, short};
 
-/// An instant: microseconds since the Unix epoch, UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+/// An instant: microseconds since the Unix epoch, UTC. Its JSON representation is RFC 3339 text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {

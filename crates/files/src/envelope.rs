@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::path::Path;
 
-use tidelock_core::clock::{Timestamp, iso};
+use tidelock_core::clock::Timestamp;
 use tidelock_core::id::DocVersion;
 use tidelock_core::key::Key;
 use tidelock_core::model::rows::DocumentRow;
@@ -19,9 +19,9 @@ struct Envelope {
     key: Key,
     #[serde(default)]
     version: u64,
-    #[serde(default, deserialize_with = "iso::deserialize")]
+    #[serde(default)]
     updated_at: Option<Timestamp>,
-    #[serde(default, deserialize_with = "iso::deserialize")]
+    #[serde(default)]
     expires_at: Option<Timestamp>,
     #[serde(default)]
     deleted: bool,

@@ -16,10 +16,8 @@ use crate::rows::get;
 use crate::{Options, error, open, sql};
 
 /// Every migration, in order. The number is the schema version that the migration produces.
-const MIGRATIONS: &[(u32, &str, &str)] = &[
-    (1, "foundation", include_str!("../migrations/0001_foundation.sql")),
-    (2, "from_sql", include_str!("../migrations/0002_from_sql.sql")),
-];
+const MIGRATIONS: &[(u32, &str, &str)] =
+    &[(1, "foundation", include_str!("../migrations/0001_foundation.sql"))];
 
 const WHAT: &str = "migrating the PostgreSQL schema";
 
@@ -99,7 +97,7 @@ pub fn sql(schema: &str, from: u32) -> Result<String, StoreError> {
 
 fn preamble(schema: &str) -> String {
     format!(
-        "-- Whoever owns the schema need not be allowed to make one.
+        "-- The owner of a schema may lack the right to create one.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{schema}') THEN
         CREATE SCHEMA {schema};

@@ -473,8 +473,8 @@ impl Scan<'_> {
             "SELECT {columns} FROM (
                  SELECT *, sum(bytes) OVER (ORDER BY {column} {order}) AS total
                  FROM (SELECT * FROM ({looked_at}) e
-                     WHERE ($5::text[] IS NULL OR e.type = ANY ($5)) AND ($6::bigint IS NULL OR e.at >= $6)
-                         AND ($7::bigint IS NULL OR e.at < $7) AND ($4 IS NULL OR e.correlation = $4)
+                     WHERE ($5::text[] IS NULL OR e.type = ANY ($5)) AND ($6::bigint IS NULL OR e.recorded_at >= $6)
+                         AND ($7::bigint IS NULL OR e.recorded_at < $7) AND ($4 IS NULL OR e.correlation = $4)
                          AND ($8::text IS NULL OR e.stream >= $8) AND ($9::text IS NULL OR e.stream < $9)
                      ORDER BY e.{column} {order} LIMIT $10) e) e
              WHERE e.total - e.bytes <= $11 ORDER BY e.{column} {order}"

@@ -16,8 +16,7 @@ use crate::db::{Columns, Row};
 use crate::error::Failure;
 
 /// The columns of an event in the order that [`event`] reads.
-pub(crate) const EVENT_COLUMNS: &str =
-    "e.position, e.stream, e.version, e.id, e.type, e.at, e.payload::text, e.meta::text, e.correlation";
+pub(crate) const EVENT_COLUMNS: &str = "e.position, e.stream, e.version, e.id, e.type, e.recorded_at, e.payload::text, e.meta::text, e.correlation";
 
 /// The columns of a stream in the order that [`stream`] reads.
 pub(crate) const STREAM_COLUMNS: &str = "key, head, closed_at, first_version";
@@ -26,9 +25,9 @@ pub(crate) const STREAM_COLUMNS: &str = "key, head, closed_at, first_version";
 pub(crate) const DOCUMENT_COLUMNS: &str = "key, version, value::text, updated_at, expires_at";
 
 /// The columns of a work row in the order that [`work`] reads.
-pub(crate) const WORK_COLUMNS: &str = "seq, key, lane, priority, standing, due, woken, position, follow, payload::text, \
-    attempts, takeovers, last_error, blocked_reason, blocked_since, lease_owner, lease_fence, lease_since, \
-    lease_until, enqueued_at, revision";
+pub(crate) const WORK_COLUMNS: &str = "seq, key, queue, priority, recurring, due_at, wake_at, position, follows, payload::text, \
+    attempts, takeovers, last_error, blocked_reason, blocked_at, lease_owner, lease_fence, leased_at, \
+    lease_expires_at, enqueued_at, revision";
 
 /// The identity of one state of a work row: its number and the count of its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,8 +42,8 @@ impl Sql {
             lock_streams: format!("SELECT {streams} FROM {s}.lock_streams($1)"),
             lock_documents: format!("SELECT {documents} FROM {s}.lock_documents($1)"),
             lock_work: format!("SELECT {work} FROM {s}.lock_work($1)"),
-            operations: format!("SELECT id, receipt, positions FROM {s}.operations WHERE id = ANY ($1)"),
-            resolve: format!("SELECT id, receipt, positions FROM {s}.resolve($1, $2, $3, $4)"),
+            operations: format!("SELECT op_id, receipt, positions FROM {s}.receipts WHERE op_id = ANY ($1)"),
+            resolve: format!("SELECT op_id, receipt, positions FROM {s}.resolve($1, $2, $3, $4)"),
             events_by_id: format!("SELECT {events} FROM {s}.events e WHERE e.id = ANY ($1)"),
             numbers: format!(
                 "SELECT {s}.clock(), coalesce(pg_sequence_last_value('{s}.fences'), 0), \
@@ -89,7 +89,7 @@ const WRITES: [(Part, &str, usize, &str); 5] = [
     (Part::Streams, "write_streams", 23, "server_now"),
     (Part::Documents, "write_documents", 21, "server_now"),
     (Part::Work, "write_work", 37, "server_now"),
-    (Part::Operations, "write_operations", 7, "kept"),
+    (Part::Operations, "write_receipts", 7, "recorded"),
     (Part::Truncations, "truncate_streams", 3, "removed"),
 ];
 
@@ -127,11 +127,11 @@ fn append_one(schema: &str) -> String {
         "WITH held AS (UPDATE {s}.streams SET head = $3 WHERE key = $1 AND head = $2 AND closed_at IS NULL \
              AND {s}.clock() BETWEEN $4 AND $5 AND EXISTS (SELECT FROM {s}.epoch WHERE epoch = $12 AND (timeline IS NULL \
                  OR timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))) RETURNING key), \
-         told AS MATERIALIZED (SELECT key, pg_advisory_xact_lock_shared('{s}.positions'::regclass::oid::int, \
+         advertised AS MATERIALIZED (SELECT key, pg_advisory_xact_lock_shared('{s}.positions'::regclass::oid::int, \
              coalesce(pg_sequence_last_value('{s}.positions'), -1)::bit(32)::int) FROM held) \
-         INSERT INTO {s}.events (position, stream, version, id, type, at, payload, meta, correlation, bytes) \
+         INSERT INTO {s}.events (position, stream, version, id, type, recorded_at, payload, meta, correlation, bytes) \
              SELECT nextval('{s}.positions'), key, $3, $6, $7, $8, $9::json, $10::json, $11, \
-                 octet_length($9) + coalesce(octet_length($10), 4) FROM told \
+                 octet_length($9) + coalesce(octet_length($10), 4) FROM advertised \
          RETURNING {s}.clock(), ARRAY[position], NULL::bigint[], NULL::bigint[]"
     )
 }

@@ -42,8 +42,8 @@ impl Engine {
             // Reads no more records than it removes, whatever the order in which they were written.
             let s = &self.sql.schema;
             let forget = format!(
-                "WITH old AS (DELETE FROM {s}.operations WHERE id IN (
-                     SELECT id FROM {s}.operations WHERE at < $1 ORDER BY at LIMIT $2)
+                "WITH old AS (DELETE FROM {s}.receipts WHERE op_id IN (
+                     SELECT op_id FROM {s}.receipts WHERE recorded_at < $1 ORDER BY recorded_at LIMIT $2)
                  RETURNING 1) SELECT count(*) FROM old"
             );
             let call = Call::new(&forget).with(before.as_micros(), Type::INT8).with(limit, Type::INT8);

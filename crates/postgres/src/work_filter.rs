@@ -34,7 +34,7 @@ impl<'a> WorkCondition<'a> {
 
     /// Returns the order of the keys, as the index provides it.
     pub(crate) fn order(&self) -> &'static str {
-        if self.is_by_lane() { "lane, key" } else { "key" }
+        if self.is_by_lane() { "queue, key" } else { "key" }
     }
 
     /// Returns the condition, with four parameters.
@@ -44,17 +44,17 @@ impl<'a> WorkCondition<'a> {
         let mut terms = Vec::new();
         if self.is_by_lane() {
             // Pairs instead of `lane = $1`, so that only the index by queue and key provides the order.
-            terms.push(format!("(lane, key) {from} ($1, $3) AND lane <= $1"));
-            terms.extend(ends.then(|| "(lane, key) < ($1, $4)".to_owned()));
+            terms.push(format!("(queue, key) {from} ($1, $3) AND queue <= $1"));
+            terms.extend(ends.then(|| "(queue, key) < ($1, $4)".to_owned()));
         } else {
             terms.push(format!("key {from} $3"));
             terms.extend(ends.then(|| "key < $4".to_owned()));
             // No index serves this comparison: the partial one is used.
-            terms.extend(self.filter.lane.as_ref().map(|_| "lane IS NOT DISTINCT FROM $1".to_owned()));
+            terms.extend(self.filter.lane.as_ref().map(|_| "queue IS NOT DISTINCT FROM $1".to_owned()));
         }
         terms.extend(self.filter.pattern.as_ref().map(|_| "key LIKE $2".to_owned()));
         let is_set = |column: &str, set: bool| format!("{column} IS {}NULL", if set { "NOT " } else { "" });
-        terms.extend(self.filter.blocked.map(|set| is_set("blocked_since", set)));
+        terms.extend(self.filter.blocked.map(|set| is_set("blocked_at", set)));
         terms.extend(self.filter.leased.map(|set| is_set("lease_owner", set)));
         terms.join(" AND ")
     }

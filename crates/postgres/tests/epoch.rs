@@ -244,7 +244,7 @@ async fn d3_a_plain_role_finds_a_cut() {
              GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock.streams, tidelock.documents, tidelock.work TO app;
              GRANT SELECT, INSERT ON tidelock.events TO app;
              GRANT SELECT, UPDATE ON tidelock.floors TO app;
-             GRANT SELECT, INSERT, DELETE ON tidelock.operations TO app;
+             GRANT SELECT, INSERT, DELETE ON tidelock.receipts TO app;
              GRANT USAGE ON SEQUENCE tidelock.positions, tidelock.work_seqs, tidelock.fences TO app;",
         )
         .await

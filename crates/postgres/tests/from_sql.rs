@@ -367,8 +367,8 @@ async fn a_run_begins_with_an_append_and_an_enqueue() {
     let sql = Sql::open().await;
     let begin = "WITH started AS (
             SELECT * FROM {s}.append({s}.key('run') || {s}.arg('r-1'), 'RunStarted', '{\"n\":1}', expected => -1))
-        SELECT started.version, {s}.enqueue({s}.key('run') || {s}.arg('r-1'), 'runs', standing => true,
-            follow => {s}.key('run') || {s}.arg('r-1'))::text FROM started";
+        SELECT started.version, {s}.enqueue({s}.key('run') || {s}.arg('r-1'), 'runs', recurring => true,
+            follows => {s}.key('run') || {s}.arg('r-1'))::text FROM started";
     sql.one(begin, &[]).await.unwrap();
     refused(sql.one(begin, &[]).await, "TL201", &["version 0", "expected -1"]);
     let (owner, lane): (Owner, Lane) = ("worker".parse().unwrap(), "runs".parse().unwrap());
@@ -414,7 +414,7 @@ async fn input_that_no_store_takes_is_refused() {
     for bad in ["", &long, "a\nb", "a\u{1}", "\u{7f}", "a\u{85}b", "\u{9f}"] {
         refused(sql.append(&Append { kind: bad, ..SOLD }).await, NAME, &["the type"]);
         let lane = sql.one("SELECT {s}.enqueue('job', $1)::text", &[&bad]).await;
-        refused(lane, NAME, &["the lane"]);
+        refused(lane, NAME, &["the queue"]);
     }
     for bad in ["", key.as_str()] {
         refused(sql.append(&Append { stream: bad, ..SOLD }).await, KEY, &["the stream"]);
@@ -453,7 +453,7 @@ async fn limits_are_those_of_the_store() {
             ));
         }
     }
-    for arguments in ["'k', 'lane', \"position\" => -1", "'k', 'lane', follow => ''"] {
+    for arguments in ["'k', 'lane', \"position\" => -1", "'k', 'lane', follows => ''"] {
         if sql.one(&format!("SELECT {{s}}.enqueue({arguments})::text"), &[]).await.is_ok() {
             taken.push(format!("enqueue {arguments:?}"));
         }
@@ -474,7 +474,7 @@ async fn texts_that_are_no_keys_are_refused() {
         if sql.one("SELECT {s}.enqueue($1, 'lane')::text", &[&text]).await.is_ok() {
             taken.push(format!("enqueue {text:?}"));
         }
-        if sql.one("SELECT {s}.enqueue('k', 'lane', follow => $1)::text", &[&text]).await.is_ok() {
+        if sql.one("SELECT {s}.enqueue('k', 'lane', follows => $1)::text", &[&text]).await.is_ok() {
             taken.push(format!("follow {text:?}"));
         }
     }
@@ -501,7 +501,7 @@ async fn names_are_checked_alike_in_every_locale() {
         let works = store.works(&WorkFilter::default(), Page::first(99)).await.map(drop);
         assert!(log.is_ok() && works.is_ok(), "{bad:?} got in: {log:?}, {works:?}");
         refused(append, NAME, &["the type"]);
-        refused(enqueue, NAME, &["the lane"]);
+        refused(enqueue, NAME, &["the queue"]);
     }
     store.close().await;
     drop((store, client));

@@ -202,8 +202,8 @@ async fn renewed_leases_do_not_bury_the_lane() {
     let rows: i64 = 6_000;
     env.mine
         .batch_execute(&format!(
-            "INSERT INTO {0}.work (key, seq, revision, lane, priority, standing, ready_at, due, payload, attempts,
-                 takeovers, lease_owner, lease_fence, lease_since, lease_until, enqueued_at)
+            "INSERT INTO {0}.work (key, seq, revision, queue, priority, recurring, ready_at, due_at, payload, attempts,
+                 takeovers, lease_owner, lease_fence, leased_at, lease_expires_at, enqueued_at)
              SELECT 'leased ' || n, n, 1, 'jobs', 5, false, n, n, 'null', 1, 0, 'somebody', 1, 1,
                  {0}.clock() + 600000000, n FROM generate_series(1, {rows}) n;
              SELECT setval('{0}.work_seqs', {rows})",
@@ -252,7 +252,7 @@ async fn fences_of_new_rows_rise() {
     let tx = env.mine.transaction().await.unwrap();
     // A transaction that creates the row `first` waits for this one.
     tx.batch_execute(&format!(
-        "INSERT INTO {}.work (key, seq, revision, lane, priority, standing, payload, attempts, takeovers, enqueued_at) \
+        "INSERT INTO {}.work (key, seq, revision, queue, priority, recurring, payload, attempts, takeovers, enqueued_at) \
          VALUES ('first', 0, 0, '', 0, false, 'null', 0, 0, 0)",
         env.schema
     ))

@@ -103,7 +103,7 @@ struct Fault {
     said: String,
 }
 
-const TABLES: [&str; 5] = ["streams", "events", "documents", "work", "operations"];
+const TABLES: [&str; 5] = ["streams", "events", "documents", "work", "receipts"];
 
 impl Plan {
     /// Parses an entry of the log. `None` when the entry is still incomplete.
@@ -484,9 +484,9 @@ async fn fill(client: &Client, schema: &str) {
     let sql = format!(
         "SET synchronous_commit = off; SET maintenance_work_mem = '256MB';
         DELETE FROM {schema}.work WHERE key LIKE 'job#%';
-        INSERT INTO {schema}.work (key, seq, revision, lane, priority, standing, ready_at, due, payload, attempts,
-                takeovers, enqueued_at, lease_owner, lease_fence, lease_since, lease_until, blocked_reason,
-                blocked_since)
+        INSERT INTO {schema}.work (key, seq, revision, queue, priority, recurring, ready_at, due_at, payload, attempts,
+                takeovers, enqueued_at, lease_owner, lease_fence, leased_at, lease_expires_at, blocked_reason,
+                blocked_at)
             SELECT 'job#' || chr(64 + length(n::text)) || n, n, 0,
                 CASE WHEN n % 10 < 8 THEN 'many' WHEN n % 10 = 8 THEN 'later' ELSE 'held' END, n % 10, false,
                 CASE WHEN n % 10000 = 0 THEN NULL WHEN n % 10 < 8 THEN {now} - 1000000000 + n
@@ -500,12 +500,12 @@ async fn fill(client: &Client, schema: &str) {
         INSERT INTO {schema}.streams (key, head) SELECT 'stream' || {}, {EVENTS_PER_STREAM} - 1
             FROM generate_series(0, {STREAMS} - 1) n ON CONFLICT (key) DO UPDATE SET head = {EVENTS_PER_STREAM} - 1;
         DELETE FROM {schema}.events WHERE stream LIKE 'stream#%';
-        INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, bytes, correlation)
+        INSERT INTO {schema}.events (position, stream, version, id, type, recorded_at, payload, bytes, correlation)
             SELECT 1000 + n, 'stream' || {}, n / {STREAMS}, gen_random_uuid(), 'Happened', {now}, '1', 5,
                 CASE n % 10 WHEN 0 THEN 'c-' || n / 20 END
             FROM generate_series(0, {STREAMS} * {EVENTS_PER_STREAM} - 1) n;
         INSERT INTO {schema}.streams (key, head) VALUES ('long', {LONG_STREAM} - 1);
-        INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, bytes)
+        INSERT INTO {schema}.events (position, stream, version, id, type, recorded_at, payload, bytes)
             SELECT {LONG_AT} + n, 'long', n, gen_random_uuid(), 'Happened', {now}, '1', 5
             FROM generate_series(0, {LONG_STREAM} - 1) n;
         SELECT setval('{schema}.positions', 2000000);
@@ -515,7 +515,7 @@ async fn fill(client: &Client, schema: &str) {
             SELECT 'grave' || {}, 1, {now}, {now}, 0 FROM generate_series(1, {DOCUMENTS}) n;
         INSERT INTO {schema}.documents (key, version, value, updated_at, expires_at, bytes)
             SELECT 'lasting' || {}, 1, '1', {now}, {now} + 3600000000, 1 FROM generate_series(1, {DOCUMENTS}) n;
-        INSERT INTO {schema}.operations (id, at, receipt)
+        INSERT INTO {schema}.receipts (op_id, recorded_at, receipt)
             SELECT gen_random_uuid(), {now}, '{{}}' FROM generate_series(1, 50000) n;",
         int("n"),
         int("n % 1000"),
@@ -622,7 +622,7 @@ fn the_plans_are_those_of_every_statement() {
         "lock_work",
         "candidates",
         "lock_candidates",
-        "used_places",
+        "used_levels",
         "next_ready",
         "ceiling",
     ];

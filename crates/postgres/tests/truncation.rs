@@ -93,7 +93,7 @@ async fn long(schema: &str) -> (PostgresStore, Client) {
     let store = PostgresStore::open(&common::address(schema), options).await.unwrap();
     let client = common::client().await;
     let sql = format!(
-        "INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, bytes)
+        "INSERT INTO {schema}.events (position, stream, version, id, type, recorded_at, payload, bytes)
              SELECT n + 1, 's', n, gen_random_uuid(), CASE WHEN n < 5 OR n >= {SCAN} THEN 'Rare' ELSE 'Common' END, 0,
                  'null', 8 FROM generate_series(0, {SCAN} + 4) n;
          INSERT INTO {schema}.streams (key, head) VALUES ('s', {SCAN} + 4);

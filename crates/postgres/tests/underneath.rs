@@ -65,7 +65,7 @@ async fn lagging(schema: &str) -> Client {
     let admin = common::client().await;
     let copied = format!(
         "INSERT INTO {schema}.streams (key, head) VALUES ('copied', 0);
-         INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, bytes)
+         INSERT INTO {schema}.events (position, stream, version, id, type, recorded_at, payload, bytes)
              VALUES (1000, 'copied', 0, gen_random_uuid(), 'Copied', 0, 'null', 8)"
     );
     admin.batch_execute(&copied).await.unwrap();

@@ -76,7 +76,7 @@ fn put(n: i64) -> Batch {
 
 /// Possible damages of a work row in a table of this schema.
 const DAMAGES: [&str; 3] = [
-    "lease_owner = '', lease_fence = 1, lease_since = 1, lease_until = 1",
+    "lease_owner = '', lease_fence = 1, leased_at = 1, lease_expires_at = 1",
     "attempts = -1",
     "priority = 300",
 ];
@@ -131,7 +131,7 @@ async fn d6_a_batch_that_needs_an_unreadable_row_fails_alone() {
     let (id, doc) = (OpId::new(), Key::single("doc").unwrap());
     let merge = || Batch::new().merge_or_create(&doc, Payload::of(&0).unwrap(), [Delta::inc("", 1)]);
     site.store.apply(merge().op_id(id)).await.unwrap();
-    site.damage("UPDATE operations SET receipt = '{'").await;
+    site.damage("UPDATE receipts SET receipt = '{'").await;
     let operate = || Batch::new().operate(Selection::Keys(vec![key("bad")]), Operation::RetryNow);
     let (first, second, third, last) = tokio::join!(
         site.store.apply(put(1)),

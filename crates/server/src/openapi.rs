@@ -64,8 +64,8 @@ fn described() -> Value {
             "title": "Tidelock",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Streams, documents, leases, runs, work and schedules of one store. Keys are written as in the command \
-                line, kind(\"text\", 42), with percent signs in paths. Refusals are application/problem+json with a code that \
-                `tidelock explain` knows.",
+                line, kind(\"text\", 42), and percent-encoded in paths. Times are RFC 3339. Rejections are application/problem+json with a code that \
+                `tidelock explain` describes.",
         },
         "security": [{"token": []}],
         "paths": paths,
@@ -86,8 +86,8 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         "x-role": route.role.word(),
         "parameters": parameters(route),
         "responses": {
-            status.to_string(): well("Well"),
-            "default": {"description": "Refused", "content": {"application/problem+json": {"schema": problem}}},
+            status.to_string(): well("Success"),
+            "default": {"description": "Rejected", "content": {"application/problem+json": {"schema": problem}}},
         },
     });
     if let Value::Object(fields) = &mut operation {
@@ -100,7 +100,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
                 responses.insert("202".to_owned(), well("Not yet"));
             }
             if route.path == "/api/v1/state/{key}" && route.verb == Verb::Get {
-                responses.insert("304".to_owned(), json!({"description": "As you have seen it"}));
+                responses.insert("304".to_owned(), json!({"description": "Not modified"}));
             }
         }
         if route.role == Role::Open {
@@ -135,10 +135,11 @@ fn parameters(route: &Route) -> Vec<Value> {
         match bare {
             "limit" => json!({"name": bare, "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}}),
             "fence" => json!({"name": bare, "in": "query", "required": bare != *name, "schema": {"type": "integer", "minimum": 0}}),
+            "blocked" | "leased" | "internal" => json!({"name": bare, "in": "query", "schema": {"type": "boolean"}}),
             _ => named("query", bare, bare != *name),
         }
     }));
-    if route.path == "/api/v1/log/tail" {
+    if route.path == "/api/v1/events/tail" {
         all.push(named("header", "Last-Event-ID", false));
     }
     if route.path == "/api/v1/state/{key}" {

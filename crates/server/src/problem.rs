@@ -225,7 +225,7 @@ impl From<LeaseError> for Problem {
             LeaseError::Store(inner) => inner.into(),
             LeaseError::Write(inner) => (*inner).into(),
             LeaseError::Held { ref owner, fence, since, until, .. } => {
-                let holder = json!({"owner": owner, "fence": fence, "since": since, "until": until});
+                let holder = json!({"owner": owner, "fence": fence, "leased_at": since, "expires_at": until});
                 Self::told(StatusCode::CONFLICT, &error).found(json!({"holder": holder}))
             }
             LeaseError::NoKeeper { .. } => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),

@@ -60,6 +60,23 @@ impl FromRequestParts<App> for Named {
     }
 }
 
+/// Extractor of a key and a number in the path.
+pub(crate) struct Numbered {
+    pub(crate) key: Key,
+    pub(crate) number: u64,
+}
+
+impl FromRequestParts<App> for Numbered {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Path::<(String, u64)>::from_request_parts(parts, app).await {
+            Ok(Path((key, number))) => Ok(Self { key: key.parse()?, number }),
+            Err(error) => Err(unreadable("the path", &error.body_text()).into()),
+        }
+    }
+}
+
 /// Extractor of a JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
 

@@ -6,8 +6,8 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use http::Method;
 use schemars::JsonSchema;
 
-use crate::api::{about, forks, overview, past, reactions, rows, tasks};
-use crate::api::{health, leases, locks, log, metrics, runs, schedules, state, streams, work};
+use crate::api::{events, health, info, leases, locks, metrics, overview};
+use crate::api::{reactions, runs, schedules, state, streams, work};
 use crate::openapi::{Describe, shape};
 use crate::shared::App;
 use crate::token::Role;
@@ -104,77 +104,77 @@ impl Route {
     }
 }
 
-const PAGE: &[&str] = &["prefix", "after", "limit"];
+const PAGE: &[&str] = &["prefix", "cursor", "limit"];
 /// The query parameters that name the lease of a write and its fencing token.
 const LEASE: &[&str] = &["lease", "fence"];
 
 /// All routes except the pages of the inspector.
 #[rustfmt::skip]
 pub(crate) const ROUTES: &[Route] = &[
-    Route { role: Role::Open, ..Route::read("/healthz", "Whether the process lives", || get(health::lives)) }.sends::<String>("text/plain"),
-    Route::read("/readyz", "Whether the store can be read", || get(health::ready)).answers::<health::Ready>(200),
-    Route::read("/metrics", "Metrics as Prometheus reads them", || get(metrics::text)).sends::<String>("text/plain"),
-    Route::read("/api/v1/openapi.json", "This description", || get(openapi::document)),
+    Route { role: Role::Open, ..Route::read("/healthz", "Liveness of the process", || get(health::lives)) }.sends::<String>("text/plain"),
+    Route::read("/readyz", "Readiness of the store", || get(health::ready)).answers::<health::Ready>(200),
+    Route::read("/metrics", "Metrics in the Prometheus text format", || get(metrics::text)).sends::<String>("text/plain"),
+    Route::read("/api/v1/openapi.json", "The OpenAPI description", || get(openapi::document)),
+
+    Route::read("/api/v1/info", "Server information and the permissions of the caller", || get(info::info)).answers::<info::Info>(200),
+    Route::read("/api/v1/overview", "Key numbers of the store", || get(overview::overview)).answers::<overview::Overview>(200),
+
+    Route::read("/api/v1/events/tail", "Follow the log (text/event-stream); resumes after Last-Event-ID", || get(events::tail))
+        .query(&["from", "stream", "prefix", "types", "internal"]).sends::<shape::ServerSentEvent>("text/event-stream"),
+    Route::read("/api/v1/events/changes", "Follow change notifications (text/event-stream)", || get(events::changes)).sends::<shape::ServerSentEvent>("text/event-stream"),
 
     Route::read("/api/v1/streams", "Streams in the order of their keys", || get(streams::list)).query(PAGE).answers::<streams::Listing>(200),
     Route::read("/api/v1/streams/{key}", "A stream", || get(streams::show)).answers::<shape::Stream>(200),
-    Route::read("/api/v1/streams/{key}/events", "Events of a stream, from a version on", || get(streams::events))
+    Route::read("/api/v1/streams/{key}/events", "Events of a stream, starting at a version", || get(streams::events))
         .query(&["from", "limit"]).answers::<streams::Events<'static>>(200),
     Route::write(Verb::Post, "/api/v1/streams/{key}/events", "Append events", || post(streams::append)).body::<streams::Append>().answers::<streams::Receipt<'static>>(201),
-    Route::read("/api/v1/log/tail", "Follow the log (text/event-stream); resumes after Last-Event-ID", || get(log::tail))
-        .query(&["from", "stream", "prefix", "types", "internal"]).sends::<shape::ServerSentEvent>("text/event-stream"),
 
     Route::read("/api/v1/state", "Documents in the order of their keys, without their values", || get(state::list)).query(PAGE).answers::<state::Listing>(200),
+    Route::read("/api/v1/state/conflicts", "Conflicts of state mutations, by kind of record", || get(state::conflicts)).answers::<state::Conflicts>(200),
     Route::read("/api/v1/state/{key}", "A document, with its version as ETag", || get(state::show)).answers::<shape::Record>(200),
-    Route::write(Verb::Put, "/api/v1/state/{key}", "Write a document: If-Match or If-None-Match: * says what it replaces", || put(state::write))
+    Route::write(Verb::Put, "/api/v1/state/{key}", "Write a document; requires If-Match, or If-None-Match: *", || put(state::write))
         .query(LEASE).body::<state::Value>().answers::<state::Written>(200),
-    Route::write(Verb::Delete, "/api/v1/state/{key}", "Delete a document: If-Match says which version", || delete(state::remove))
+    Route::write(Verb::Delete, "/api/v1/state/{key}", "Delete a document; requires If-Match", || delete(state::remove))
         .query(LEASE).answers::<state::Written>(200),
+    Route::read("/api/v1/state/{key}/history", "Writes to a document, newest first", || get(state::history)).query(&["cursor", "limit"]).answers::<state::History>(200),
+    Route::read("/api/v1/state/{key}/history/{number}", "A document as of a write", || get(state::at)).answers::<state::At>(200),
 
-    Route::read("/api/v1/leases", "Leases in the order of their keys", || get(leases::list)).query(&["after", "limit"]).answers::<leases::Listing>(200),
-    Route::read("/api/v1/leases/{key}", "A lease, and who waits for it", || get(leases::show)).answers::<shape::Lease>(200),
-    Route::write(Verb::Post, "/api/v1/leases/{key}", "Take a lease", || post(leases::take)).body::<leases::Take>().answers::<leases::AcquiredLease>(200),
+    Route::read("/api/v1/leases", "Leases in the order of their keys", || get(leases::list)).query(&["cursor", "limit"]).answers::<leases::Listing>(200),
+    Route::read("/api/v1/leases/{key}", "A lease with its waiters", || get(leases::show)).answers::<shape::Lease>(200),
+    Route::write(Verb::Post, "/api/v1/leases/{key}", "Acquire a lease", || post(leases::take)).body::<leases::Take>().answers::<leases::AcquiredLease>(200),
     Route::write(Verb::Put, "/api/v1/leases/{key}", "Renew a lease", || put(leases::renew)).body::<leases::Renew>().answers::<leases::AcquiredLease>(200),
     Route::write(Verb::Delete, "/api/v1/leases/{key}", "Release a lease", || delete(leases::release)).query(&["fence!"]).answers::<leases::Released>(200),
+    Route::read("/api/v1/locks", "Locks inside the host program", || get(locks::list)).answers::<locks::Shown>(200),
 
     Route::read("/api/v1/runs", "Runs, newest first", || get(runs::list))
         .query(&["workflow", "status", "prefix", "cursor", "limit"]).answers::<runs::Listing>(200),
-    Route::write(Verb::Post, "/api/v1/runs", "Start a run of a workflow that some worker knows", || post(runs::start)).body::<runs::Start>().answers::<runs::Started>(201),
+    Route::write(Verb::Post, "/api/v1/runs", "Start a run of a registered workflow", || post(runs::start)).body::<runs::Start>().answers::<runs::Started>(201),
     Route::read("/api/v1/runs/{run}", "A run", || get(runs::show)).answers::<shape::Run>(200),
-    Route::read("/api/v1/runs/{run}/steps", "List the steps of a run", || get(runs::steps)).query(&["from", "limit"]).answers::<runs::Steps<'static>>(200),
-    Route { lasts: Lasts::Waits, ..Route::read("/api/v1/runs/{run}/result", "How a run ended; waits for that (202 when it still runs)", || get(runs::result)) }
+    Route::read("/api/v1/runs/{run}/steps", "Steps of a run", || get(runs::steps)).query(&["cursor", "limit"]).answers::<runs::Steps<'static>>(200),
+    Route { lasts: Lasts::Waits, ..Route::read("/api/v1/runs/{run}/result", "Result of a run; waits for it, and returns 202 while the run is in progress", || get(runs::result)) }
         .query(&["wait"]).answers::<runs::Ended>(200),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a run a signal", || post(runs::signal)).body::<runs::Signal>().answers::<runs::RunId>(202),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/cancel", "Ask a run to stop", || post(runs::cancel)).body::<runs::Reason>().answers::<runs::RunId>(202),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a signal to a run", || post(runs::signal)).body::<runs::Signal>().answers::<runs::RunId>(202),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/cancel", "Cancel a run", || post(runs::cancel)).body::<runs::Reason>().answers::<runs::RunId>(202),
     Route::write(Verb::Post, "/api/v1/runs/{run}/resume", "Resume a failed or suspended run", || post(runs::resume)).body::<runs::Reason>().answers::<runs::RunId>(202),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/fork", "Start a run with the history of another run up to a step", || post(runs::fork)).body::<runs::Fork>().answers::<runs::Forked>(201),
 
-    Route::read("/api/v1/work/blocked", "Work that waits for an operator", || get(work::blocked)).query(&["lane", "like", "after", "limit"]).answers::<work::Blocked>(200),
-    Route::write(Verb::Post, "/api/v1/work/unblock", "Unblock work, after its count was confirmed", || post(work::unblock)).body::<work::Unblock>().answers::<rows::Operated>(200),
+    Route::read("/api/v1/work", "Rows of work in the order of their keys", || get(work::list))
+        .query(&["key", "queue", "pattern", "blocked", "leased", "cursor", "limit"]).answers::<work::Listing>(200),
+    Route::read("/api/v1/work/{key}", "A row of work", || get(work::show)).answers::<work::Shown>(200),
+    Route::write(Verb::Post, "/api/v1/work:batch", "Unblock or retry rows of work, after their number was confirmed", || post(work::batch))
+        .body::<work::Operate>().answers::<work::Operated>(200),
 
-    Route::read("/api/v1/schedules", "Tasks in the order of their names", || get(schedules::list)).query(&["after", "limit"]).answers::<schedules::Listing>(200),
-    Route::read("/api/v1/schedules/{task}", "A task, its next fires and its last runs", || get(schedules::show)).answers::<schedules::Whole>(200),
+    Route::read("/api/v1/reactions", "Reactions and their progress", || get(reactions::list)).answers::<reactions::Reactions>(200),
+    Route::read("/api/v1/reactions/{reaction}/keys", "Keys of a reaction", || get(reactions::keys)).query(&["blocked", "cursor", "limit"]).answers::<reactions::Keys>(200),
+    Route::read("/api/v1/reactions/{reaction}/dead-letters", "Dead letters of a reaction", || get(reactions::dead_letters)).query(&["cursor", "limit"]).answers::<reactions::DeadLetters>(200),
+    Route::write(Verb::Post, "/api/v1/reactions/{reaction}/keys:batch", "Unblock, retry, reset or park keys, and replay or drop dead letters, after their number was confirmed", || post(reactions::operate))
+        .body::<reactions::Operate>().answers::<work::Operated>(200),
 
-    Route::read("/api/v1/about", "Describe the server and the permissions of the caller", || get(about::about)).answers::<about::About>(200),
-    Route::read("/api/v1/overview", "The numbers that matter", || get(overview::overview)).answers::<overview::Overview>(200),
-    Route::read("/api/v1/pulse", "A sign whenever something may have changed (text/event-stream)", || get(about::pulse)).sends::<shape::ServerSentEvent>("text/event-stream"),
-    Route::read("/api/v1/locks", "Locks of the program that the server is mounted in", || get(locks::list)).answers::<locks::Shown>(200),
-    Route::read("/api/v1/work/rows", "Rows of work in the order of their keys", || get(rows::list))
-        .query(&["key", "lane", "like", "blocked", "leased", "after", "limit"]).answers::<rows::Listing>(200),
-    Route::read("/api/v1/work/rows/{key}", "A row of work", || get(rows::show)).answers::<rows::Shown>(200),
-    Route::write(Verb::Post, "/api/v1/work/operate", "Unblock rows, or make them due at once, after their number was confirmed", || post(rows::operate))
-        .body::<rows::Operate>().answers::<rows::Operated>(200),
-    Route::read("/api/v1/reactions", "Reactions, and how far they are", || get(reactions::list)).answers::<reactions::Reactions>(200),
-    Route::read("/api/v1/reactions/{reaction}/keys", "Keys of a reaction", || get(reactions::keys)).query(&["blocked", "after", "limit"]).answers::<reactions::Keys>(200),
-    Route::read("/api/v1/reactions/{reaction}/parked", "Events that a reaction has set aside", || get(reactions::parked)).query(&["after", "limit"]).answers::<reactions::Aside>(200),
-    Route::write(Verb::Post, "/api/v1/reactions/{reaction}/operate", "Unblock, reset, retry, park, replay or drop, after the number was confirmed", || post(reactions::operate))
-        .body::<reactions::Operate>().answers::<rows::Operated>(200),
-    Route::read("/api/v1/state/{key}/history", "The last writes to a document, newest first", || get(past::list)).query(&["before", "limit"]).answers::<past::Listing>(200),
-    Route::read("/api/v1/state/{key}/at", "Show a document as of a write of its history", || get(past::at)).query(&["number!"]).answers::<past::At>(200),
-    Route::read("/api/v1/conflicts", "How often changes of state met others, by kind of record", || get(past::conflicts)).answers::<past::Conflicts>(200),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/fork", "Start a run that has done what another one did before a step", || post(forks::fork)).body::<forks::Fork>().answers::<forks::Forked>(201),
-    Route::write(Verb::Post, "/api/v1/schedules/{task}/run", "Ask for a run of a task now", || post(tasks::run)).body::<tasks::Nothing>().answers::<tasks::TaskRun>(202),
-    Route::write(Verb::Post, "/api/v1/schedules/{task}/pause", "Let a task rest", || post(tasks::pause)).body::<runs::Reason>().answers::<tasks::TaskName>(202),
-    Route::write(Verb::Post, "/api/v1/schedules/{task}/resume", "Resume a schedule", || post(tasks::resume)).body::<tasks::Nothing>().answers::<tasks::TaskName>(202),
+    Route::read("/api/v1/schedules", "Schedules in the order of their names", || get(schedules::list)).query(&["cursor", "limit"]).answers::<schedules::Listing>(200),
+    Route::read("/api/v1/schedules/{schedule}", "A schedule with its next times and last runs", || get(schedules::show)).answers::<schedules::Whole>(200),
+    Route::write(Verb::Post, "/api/v1/schedules/{schedule}/run", "Trigger a run now", || post(schedules::run)).body::<schedules::Empty>().answers::<schedules::Triggered>(202),
+    Route::write(Verb::Post, "/api/v1/schedules/{schedule}/pause", "Pause a schedule", || post(schedules::pause)).body::<runs::Reason>().answers::<schedules::ScheduleName>(202),
+    Route::write(Verb::Post, "/api/v1/schedules/{schedule}/resume", "Resume a schedule", || post(schedules::resume)).body::<schedules::Empty>().answers::<schedules::ScheduleName>(202),
 ];
 
 /// Returns whether a request needs no token.

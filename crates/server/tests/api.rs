@@ -79,7 +79,7 @@ async fn an_append_that_is_sent_again_is_answered_as_before(site: Site) {
     assert_eq!(first["repeated"], false);
     let again = append(&site, "s", json!("absent"), events).await.when(201);
     assert_eq!(again["repeated"], true);
-    for same in ["first_version", "last_version", "first_position", "last_position", "at", "ids"] {
+    for same in ["first_version", "last_version", "first_position", "last_position", "recorded_at", "ids"] {
         assert_eq!(first[same], again[same], "{same}");
     }
     assert_eq!(site.audit().await.len(), 1);
@@ -110,14 +110,14 @@ async fn what_does_not_read_is_told() {
         ("/api/v1/streams?limit=1001", "TL1308"),
         ("/api/v1/streams?limit=x", "TL1308"),
         ("/api/v1/streams?lmit=1", "TL1308"),
-        ("/api/v1/streams?after=a(", "TL0101"),
+        ("/api/v1/streams?cursor=a(", "TL0101"),
         ("/api/v1/streams/a%28", "TL0101"),
         ("/api/v1/streams/%FF", "TL1308"),
-        ("/api/v1/work/blocked?like=(a%2B)%2B", "TL0104"),
+        ("/api/v1/work?blocked=true&pattern=(a%2B)%2B", "TL0104"),
         ("/api/v1/runs?status=odd", "TL1308"),
         ("/api/v1/runs/r/result?wait=31s", "TL1308"),
-        ("/api/v1/log/tail?from=x", "TL1308"),
-        ("/api/v1/log/tail?stream=a&prefix=b", "TL1308"),
+        ("/api/v1/events/tail?from=x", "TL1308"),
+        ("/api/v1/events/tail?stream=a&prefix=b", "TL1308"),
     ] {
         assert_eq!(site.get(path).await.refused(400), code, "{path}");
     }
@@ -210,7 +210,7 @@ async fn lists_are_read_page_by_page(site: Site) {
                 page[rows].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap().to_owned()),
             );
             let Some(next) = page["next"].as_str() else { break };
-            after = format!("&after={}", encoded(next));
+            after = format!("&cursor={}", encoded(next));
         }
         let all: Vec<String> = (0..5).map(|n| format!("{prefix}({n})")).collect();
         assert_eq!(seen, all);
@@ -240,7 +240,7 @@ async fn a_lease_is_taken_renewed_and_released_under_its_fence(site: Site) {
         site.ask("PUT", &path).json(&json!({"fence": fence, "ttl_ms": 60_000})).send().await
     };
     let longer = renew(fence).await.when(200);
-    assert!(longer["until"].as_u64() > held["until"].as_u64(), "{longer} {held}");
+    assert!(longer["expires_at"].as_str() > held["expires_at"].as_str(), "{longer} {held}");
     assert_eq!(renew(fence + 1).await.refused(409), "TL0204");
     let wrong = site.ask("DELETE", &format!("{path}?fence={}", fence + 1)).send().await;
     assert_eq!(wrong.refused(409), "TL0204");
@@ -256,8 +256,12 @@ async fn a_lease_is_taken_renewed_and_released_under_its_fence(site: Site) {
     assert_eq!(renew(fence).await.refused(409), "TL0204");
     let next = take(&site, "report(1)", "you", 30_000).await.when(200);
     assert!(next["fence"].as_u64() > Some(fence));
-    let told =
-        ["write take report(1)", "write renew report(1)", "write release report(1)", "write take report(1)"];
+    let told = [
+        "write acquire report(1)",
+        "write renew report(1)",
+        "write release report(1)",
+        "write acquire report(1)",
+    ];
     assert_eq!(site.audit().await, told, "what was refused is not told");
 }
 
@@ -382,16 +386,25 @@ async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
     for grant in site.store.claim(claim).await.unwrap().grants {
         site.store.apply(Batch::new().block(&grant.lease(), "no \u{202e} such address")).await.unwrap();
     }
-    let list = site.get("/api/v1/work/blocked?limit=2").await.when(200);
+    let list = site.get("/api/v1/work?blocked=true&limit=2").await.when(200);
     assert_eq!((&list["blocked"], list["rows"].as_array().unwrap().len()), (&json!(3), 2));
 
-    let unblock = async |body: Value| site.post("/api/v1/work/unblock", &body).await;
-    let other = unblock(json!({"confirm": 2})).await;
+    let unblock = async |body: Value| site.post("/api/v1/work:batch", &body).await;
+    let other = unblock(json!({"verb": "unblock", "confirm": 2})).await;
     assert_eq!((other.refused(409).as_str(), &other.json()["found"]), ("TL1310", &json!(3)));
-    assert_eq!(unblock(json!({"keys": ["mail(1)"], "confirm": 1})).await.when(200)["changed"], 1);
-    assert_eq!(unblock(json!({"lane": "others", "confirm": 0})).await.when(200)["changed"], 0);
-    assert_eq!(unblock(json!({"lane": "mails", "confirm": 2})).await.when(200)["changed"], 2);
-    assert_eq!(site.get("/api/v1/work/blocked").await.when(200)["blocked"], 0);
+    assert_eq!(
+        unblock(json!({"verb": "unblock", "keys": ["mail(1)"], "confirm": 1})).await.when(200)["changed"],
+        1
+    );
+    assert_eq!(
+        unblock(json!({"verb": "unblock", "queue": "others", "confirm": 0})).await.when(200)["changed"],
+        0
+    );
+    assert_eq!(
+        unblock(json!({"verb": "unblock", "queue": "mails", "confirm": 2})).await.when(200)["changed"],
+        2
+    );
+    assert_eq!(site.get("/api/v1/work?blocked=true").await.when(200)["blocked"], 0);
     assert_eq!(site.audit().await.len(), 3);
 }
 
@@ -402,7 +415,7 @@ async fn tasks_are_listed_and_shown(site: Site) {
     assert_eq!(Schedules::new(Arc::clone(&site.store)).list().await.unwrap().len(), 2);
     let page = site.get("/api/v1/schedules?limit=1").await.when(200);
     assert_eq!((&page["schedules"][0]["name"], &page["next"]), (&json!("a"), &json!("a")));
-    let page = site.get("/api/v1/schedules?limit=1&after=a").await.when(200);
+    let page = site.get("/api/v1/schedules?limit=1&cursor=a").await.when(200);
     assert_eq!((&page["schedules"][0]["name"], &page["next"]), (&json!("b"), &Value::Null));
     let shown = site.get("/api/v1/schedules/a").await.when(200);
     assert_eq!(shown["upcoming"].as_array().unwrap().len(), 10);
@@ -423,7 +436,7 @@ async fn health_and_metrics_say_what_the_store_has() {
         "tidelock_store_info{backend=\"memory\"",
         "tidelock_log_position 2\n",
         "tidelock_work_rows 0\n",
-        "tidelock_blocked 0\n",
+        "tidelock_work_blocked 0\n",
         "tidelock_runs{status=\"failed\"} 0\n",
         "tidelock_http_requests_total{method=\"POST\",route=\"/api/v1/streams/{key}/events\",status=\"2xx\"} 1\n",
     ] {

@@ -73,8 +73,8 @@ async fn a_change_and_its_audit_are_both_there_or_neither_wherever_the_store_goe
         ("runs/r/fork", json!({"from": "reserve", "id": "forked"})),
         ("schedules/t/pause", json!({"reason": "rest"})),
         ("schedules/t/run", json!({})),
-        ("reactions/mail/operate", json!({"verb": "unblock", "confirm": 1})),
-        ("reactions/mail/operate", json!({"verb": "park", "confirm": 1})),
+        ("reactions/mail/keys:batch", json!({"verb": "unblock", "confirm": 1})),
+        ("reactions/mail/keys:batch", json!({"verb": "park", "confirm": 1})),
         ("work/unblock", json!({"confirm": 1})),
     ];
     for (path, body) in asks {
@@ -104,8 +104,11 @@ async fn the_audit_names_the_run_that_the_server_named_and_the_keys_that_were_me
     let site = Site::writing(filled().await);
     let run = site.post("/api/v1/runs", &json!({"workflow": "order"})).await.when(201)["run"].clone();
     assert_eq!(last(&site.store).await["on"], run);
-    site.post("/api/v1/reactions/mail/operate", &json!({"verb": "unblock", "confirm": 1})).await.when(200);
-    assert_eq!(last(&site.store).await["details"]["meant"], json!({"count": 1, "keys": ["order(\"bad\")"]}));
+    site.post("/api/v1/reactions/mail/keys:batch", &json!({"verb": "unblock", "confirm": 1})).await.when(200);
+    assert_eq!(
+        last(&site.store).await["details"]["selected"],
+        json!({"count": 1, "keys": ["order(\"bad\")"]})
+    );
 }
 
 #[tokio::test]
@@ -167,24 +170,30 @@ async fn blocked(count: usize) -> SharedStore {
 #[tokio::test]
 async fn more_than_ten_thousand_rows_are_counted_and_unblocked_at_once() {
     let site = Site::writing(blocked(10_001).await);
-    let path = "/api/v1/work/unblock";
-    let offered = site.get("/api/v1/work/blocked?limit=1").await.when(200)["blocked"].clone();
-    let would = site.post(path, &json!({"dry_run": true})).await.when(200);
-    assert_eq!((&would["would"], &would["changed"]), (&offered, &json!(0)));
+    let path = "/api/v1/work:batch";
+    let offered = site.get("/api/v1/work?blocked=true&limit=1").await.when(200)["blocked"].clone();
+    let would = site.post(path, &json!({"verb": "unblock", "dry_run": true})).await.when(200);
+    assert_eq!((&would["would_change"], &would["changed"]), (&offered, &json!(0)));
     assert_eq!(offered, 10_001);
     let key = |n: usize| format!("mail(\"m-{n:06}\")");
-    let two = json!({"keys": [key(10_000), key(7), key(7), "none"], "confirm": 2});
+    let two = json!({"verb": "unblock", "keys": [key(10_000), key(7), key(7), "none"], "confirm": 2});
     assert_eq!(
         site.post(path, &two).await.when(200)["changed"],
         2,
         "those that are named, wherever they stand"
     );
-    assert_eq!(last(&site.store).await["details"]["meant"]["keys"], json!([key(7), key(10_000)]));
-    assert_eq!(site.post(path, &json!({"confirm": 9_999})).await.when(200)["changed"], 9_999);
-    let told = last(&site.store).await["details"]["meant"].clone();
+    assert_eq!(last(&site.store).await["details"]["selected"]["keys"], json!([key(7), key(10_000)]));
+    assert_eq!(
+        site.post(path, &json!({"verb": "unblock", "confirm": 9_999})).await.when(200)["changed"],
+        9_999
+    );
+    let told = last(&site.store).await["details"]["selected"].clone();
     assert_eq!((&told["count"], told["keys"].as_array().unwrap().len()), (&json!(9_999), 1_000));
     let many: Vec<String> = (0..1_001).map(key).collect();
-    assert_eq!(site.post(path, &json!({"keys": many, "confirm": 0})).await.refused(400), "TL1308");
+    assert_eq!(
+        site.post(path, &json!({"verb": "unblock", "keys": many, "confirm": 0})).await.refused(400),
+        "TL1308"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +220,7 @@ async fn a_key_that_put_itself_off_is_tried_when_its_row_is() {
     open.store(true, std::sync::atomic::Ordering::SeqCst);
     let site = Site::writing(Arc::clone(&store));
     let retry = json!({"verb": "retry", "keys": [row.to_string()], "confirm": 1});
-    site.post("/api/v1/work/operate", &retry).await.when(200);
+    site.post("/api/v1/work:batch", &retry).await.when(200);
     let handled = async || {
         let row = store.work(&row).await.unwrap().unwrap();
         row.position.is_some_and(|position| position.0 > 0) && row.lease.is_none()
@@ -233,10 +242,10 @@ async fn rows_of_other_engines_are_not_retried_and_the_answer_says_where() {
     let site = Site::writing(filled().await);
     for (key, route) in [("tidelock.run(\"r\")", "/runs/{run}/resume"), ("tidelock.task(\"t\")", "/run")] {
         let answer =
-            site.post("/api/v1/work/operate", &json!({"verb": "retry", "keys": [key], "confirm": 1})).await;
+            site.post("/api/v1/work:batch", &json!({"verb": "retry", "keys": [key], "confirm": 1})).await;
         assert_eq!(answer.refused(400), "TL1308");
         assert!(answer.json()["detail"].as_str().unwrap().contains(route), "{answer:?}");
     }
-    let shown = site.get(&format!("/api/v1/work/rows/{}", encoded("tidelock.run(\"r\")"))).await.when(200);
+    let shown = site.get(&format!("/api/v1/work/{}", encoded("tidelock.run(\"r\")"))).await.when(200);
     assert_eq!(shown["blocked"], Value::Null);
 }

@@ -75,9 +75,9 @@ async fn a_page_of_nowhere_and_a_form_cannot_write() {
     let site = listen(|options| options).await;
     let post = async |more: &str| {
         let token = site.site.write.reveal();
-        let head = "POST /api/v1/work/unblock HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+        let head = "POST /api/v1/work:batch HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
         site.send(&format!(
-            "{head}authorization: Bearer {token}\r\ncontent-length: 14\r\n{more}\r\n{{\"confirm\": 0}}"
+            "{head}authorization: Bearer {token}\r\ncontent-length: 33\r\n{more}\r\n{{\"verb\": \"unblock\", \"confirm\": 0}}"
         ))
         .await
     };
@@ -200,7 +200,7 @@ async fn a_pattern_cannot_keep_the_server_busy() {
     let all = Instant::now();
     for bomb in bombs {
         let began = Instant::now();
-        let answer = site.get(&format!("/api/v1/work/blocked?like={}", encoded(&bomb))).await;
+        let answer = site.get(&format!("/api/v1/work?blocked=true&pattern={}", encoded(&bomb))).await;
         assert!(began.elapsed() < Duration::from_secs(20), "{bomb}: {:?}", began.elapsed());
         assert!(all.elapsed() < limit, "{bomb}, after {:?}", all.elapsed());
         match answer.status.as_u16() {

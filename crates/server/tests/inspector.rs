@@ -128,14 +128,14 @@ fn what_others_wrote_is_as_they_wrote_it() {
 #[tokio::test]
 async fn a_caller_learns_what_it_may_do() {
     let site = Site::new();
-    let about = site.get("/api/v1/about").await.when(200);
+    let about = site.get("/api/v1/info").await.when(200);
     assert_eq!(
         (&about["role"], &about["writes"], &about["locks"]),
         (&json!("write"), &json!(true), &json!(false))
     );
-    let reader = site.bare("GET", "/api/v1/about").bearer(&site.read).send().await.when(200);
+    let reader = site.bare("GET", "/api/v1/info").bearer(&site.read).send().await.when(200);
     assert_eq!((&reader["role"], &reader["writes"]), (&json!("read"), &json!(false)));
-    let shut = Site::with(|options| options).get("/api/v1/about").await.when(200);
+    let shut = Site::with(|options| options).get("/api/v1/info").await.when(200);
     assert_eq!((&shut["role"], &shut["writes"]), (&json!("write"), &json!(false)));
 }
 
@@ -159,24 +159,24 @@ async fn stuck() -> (Site, tidelock::worker::WorkerHandle<tidelock::reactions::R
 #[tokio::test]
 async fn verbs_count_first_and_want_that_number() {
     let (site, running) = stuck().await;
-    let rows = site.get("/api/v1/work/rows?blocked=true").await.when(200);
+    let rows = site.get("/api/v1/work?blocked=true").await.when(200);
     assert_eq!(
         (&rows["rows"][0]["reaction"], &rows["rows"][0]["reaction_key"]),
         (&json!("mail"), &json!("order(\"bad\")"))
     );
     assert_eq!(rows["rows"].as_array().unwrap().len(), 1);
     let shown = site
-        .get(&format!("/api/v1/work/rows/{}", encoded(rows["rows"][0]["key"].as_str().unwrap())))
+        .get(&format!("/api/v1/work/{}", encoded(rows["rows"][0]["key"].as_str().unwrap())))
         .await
         .when(200);
     assert_eq!(shown["attempts"], 1);
     let overview = site.get("/api/v1/overview").await.when(200);
     assert_eq!((&overview["work"]["blocked"], &overview["reactions"][0]["blocked"]), (&json!(1), &json!(1)));
 
-    let operate = "/api/v1/reactions/mail/operate";
+    let operate = "/api/v1/reactions/mail/keys:batch";
     let would =
         site.post(operate, &json!({"verb": "park", "blocked": true, "dry_run": true})).await.when(200);
-    assert_eq!(would, json!({"would": 1, "changed": 0}));
+    assert_eq!(would, json!({"would_change": 1, "changed": 0}));
     assert_eq!(
         site.post(operate, &json!({"verb": "park", "blocked": true, "confirm": 2})).await.refused(409),
         "TL1310"
@@ -186,8 +186,8 @@ async fn verbs_count_first_and_want_that_number() {
     site.post(operate, &json!({"verb": "park", "blocked": true, "confirm": 1})).await.when(200);
     running.settle().await.unwrap();
     assert_eq!(site.audit().await, ["write park mail"]);
-    let parked = site.get("/api/v1/reactions/mail/parked").await.when(200);
-    assert_eq!(parked["parked"][0]["key"], "order(\"bad\")");
+    let parked = site.get("/api/v1/reactions/mail/dead-letters").await.when(200);
+    assert_eq!(parked["dead_letters"][0]["key"], "order(\"bad\")");
     let keys = site.get("/api/v1/reactions/mail/keys?blocked=true").await.when(200);
     assert_eq!(keys["keys"], json!([]));
     assert_eq!(site.get("/api/v1/reactions/none/keys").await.refused(404), "TL0706");
@@ -197,7 +197,7 @@ async fn verbs_count_first_and_want_that_number() {
 #[tokio::test]
 async fn rows_are_unblocked_by_name_with_their_event_in_the_audit() {
     let (site, running) = stuck().await;
-    let rows = site.get("/api/v1/work/rows?blocked=true").await.when(200);
+    let rows = site.get("/api/v1/work?blocked=true").await.when(200);
     let key = rows["rows"][0]["key"].clone();
     running.shutdown().await;
     let ask = |more: serde_json::Value| {
@@ -205,11 +205,11 @@ async fn rows_are_unblocked_by_name_with_their_event_in_the_audit() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         body
     };
-    let operate = "/api/v1/work/operate";
-    assert_eq!(site.post(operate, &ask(json!({"dry_run": true}))).await.when(200)["would"], 1);
+    let operate = "/api/v1/work:batch";
+    assert_eq!(site.post(operate, &ask(json!({"dry_run": true}))).await.when(200)["would_change"], 1);
     assert_eq!(site.post(operate, &ask(json!({"confirm": 2}))).await.refused(409), "TL1310");
     assert_eq!(site.post(operate, &ask(json!({"confirm": 1}))).await.when(200)["changed"], 1);
-    assert_eq!(site.get("/api/v1/work/blocked").await.when(200)["blocked"], 0);
+    assert_eq!(site.get("/api/v1/work?blocked=true").await.when(200)["blocked"], 0);
     assert_eq!(site.audit().await, ["write unblock work"]);
 }
 
@@ -227,15 +227,15 @@ async fn a_document_is_shown_as_it_was() {
     let history = site.get(&format!("/api/v1/state/{key}/history?limit=2")).await.when(200);
     assert_eq!((&history["writes"][0]["number"], &history["next"]), (&json!(2), &json!(1)));
     for (number, total) in [(0, 1), (1, 3), (2, 7)] {
-        let at = site.get(&format!("/api/v1/state/{key}/at?number={number}")).await.when(200);
+        let at = site.get(&format!("/api/v1/state/{key}/history/{number}")).await.when(200);
         assert_eq!((&at["value"]["total"], &at["deleted"]), (&json!(total), &json!(false)), "{number}");
     }
-    assert_eq!(site.get(&format!("/api/v1/state/{key}/at?number=3")).await.refused(404), "TL1307");
-    assert_eq!(site.get("/api/v1/conflicts").await.when(200)["shown"], false);
+    assert_eq!(site.get(&format!("/api/v1/state/{key}/history/3")).await.refused(404), "TL1307");
+    assert_eq!(site.get("/api/v1/state/conflicts").await.when(200)["shown"], false);
     let token = Token::generate().unwrap();
     let server = Server::new(Arc::clone(&site.store), Options::new(Tokens::none().write(&token)))
         .conflicts(&conflicts);
-    let request = http::Request::get("/api/v1/conflicts").header("host", "localhost");
+    let request = http::Request::get("/api/v1/state/conflicts").header("host", "localhost");
     let request = request.header("authorization", format!("Bearer {}", token.reveal()));
     let answer =
         tower::ServiceExt::oneshot(server.router(), request.body(axum::body::Body::empty()).unwrap())
@@ -261,7 +261,7 @@ async fn a_history_is_read_to_its_end_also_when_pages_are_full_of_bytes() {
         let page = site.get(&format!("/api/v1/state/big/history?limit=100{before}")).await.when(200);
         seen.extend(page["writes"].as_array().unwrap().iter().map(|write| write["number"].as_u64().unwrap()));
         let Some(next) = page["next"].as_u64() else { break };
-        before = format!("&before={next}");
+        before = format!("&cursor={next}");
     }
     assert_eq!(seen, (0..18).rev().collect::<Vec<u64>>());
 }
@@ -274,8 +274,8 @@ async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
     let add = Delta::Inc { path: "/n".to_owned(), by: 1.into() };
     let merges = (0..5_400).fold(Batch::new(), |all, _| all.and(told(PastChange::Merge(vec![add.clone()]))));
     site.store.apply(merges).await.unwrap();
-    assert_eq!(site.get("/api/v1/state/k/at?number=4000").await.when(200)["value"]["n"], 4_000);
-    let many = site.get("/api/v1/state/k/at?number=5400").await;
+    assert_eq!(site.get("/api/v1/state/k/history/4000").await.when(200)["value"]["n"], 4_000);
+    let many = site.get("/api/v1/state/k/history/5400").await;
     assert_eq!(many.refused(400), "TL1308");
     assert!(many.text.contains("more than 5000 merges"), "{many:?}");
 
@@ -283,7 +283,7 @@ async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
         .apply(Batch::new().truncate(&key.beside("history").unwrap(), StreamVersion(10)))
         .await
         .unwrap();
-    let lost = site.get("/api/v1/state/k/at?number=4000").await;
+    let lost = site.get("/api/v1/state/k/history/4000").await;
     assert_eq!(lost.refused(400), "TL1308");
     assert!(lost.text.contains("not in the history any more"), "{lost:?}");
 }
@@ -352,7 +352,10 @@ async fn tasks_are_asked_for_over_the_api() {
     let task = tidelock::schedule::Schedule::new("t").cron("0 3 * * *").run(async |_| Ok(Batch::new()));
     let running =
         tidelock::schedule::Scheduler::new(Arc::clone(&site.store)).with(task).start().await.unwrap();
-    assert_eq!(site.post("/api/v1/schedules/t/pause", &json!({"reason": "x"})).await.when(202)["task"], "t");
+    assert_eq!(
+        site.post("/api/v1/schedules/t/pause", &json!({"reason": "x"})).await.when(202)["schedule"],
+        "t"
+    );
     assert_eq!(site.get("/api/v1/schedules/t").await.when(200)["doing"]["state"], "paused");
     site.post("/api/v1/schedules/t/resume", &json!({})).await.when(202);
     site.post("/api/v1/schedules/t/run", &json!({})).await.when(202);
@@ -381,9 +384,11 @@ async fn the_lag_of_a_reaction_counts_events_that_wait_at_blocked_keys() {
     assert_eq!(overview["reactions"][0]["lag_ms"], 600_000, "everything was routed long ago");
     assert!(overview["latency_us"].is_u64(), "{overview}");
     let text = site.get("/metrics").await.text;
-    for line in
-        ["tidelock_lag_seconds{reaction=\"mail\"} 600\n", "tidelock_overdue 0\n", "tidelock_blocked 1\n"]
-    {
+    for line in [
+        "tidelock_reaction_lag_seconds{reaction=\"mail\"} 600\n",
+        "tidelock_work_overdue 0\n",
+        "tidelock_work_blocked 1\n",
+    ] {
         assert!(text.contains(line), "{line}: {text}");
     }
 }

@@ -186,7 +186,7 @@ async fn pages_of_other_sites_are_refused_by_the_host_in_the_address() {
 #[tokio::test]
 async fn pages_of_other_sites_are_refused() {
     let site = Site::new();
-    let asks = [("GET", "/api/v1/streams"), ("PUT", "/api/v1/state/k"), ("GET", "/api/v1/log/tail")];
+    let asks = [("GET", "/api/v1/streams"), ("PUT", "/api/v1/state/k"), ("GET", "/api/v1/events/tail")];
     for (method, path) in asks {
         for (name, value) in [
             ("origin", "https://evil.test"),
@@ -223,14 +223,19 @@ async fn a_form_cannot_write() {
         "application/jsonx",
         "",
     ] {
-        let ask = site.ask("POST", "/api/v1/work/unblock").header("content-type", kind);
-        assert_eq!(ask.body(r#"{"confirm": 0}"#).send().await.refused(415), "TL1305", "{kind}");
+        let ask = site.ask("POST", "/api/v1/work:batch").header("content-type", kind);
+        assert_eq!(
+            ask.body(r#"{"verb": "unblock", "confirm": 0}"#).send().await.refused(415),
+            "TL1305",
+            "{kind}"
+        );
     }
-    let bare = site.ask("POST", "/api/v1/work/unblock").body(r#"{"confirm": 0}"#).send().await;
+    let bare =
+        site.ask("POST", "/api/v1/work:batch").body(r#"{"verb": "unblock", "confirm": 0}"#).send().await;
     assert_eq!(bare.refused(415), "TL1305");
     let ask =
-        site.ask("POST", "/api/v1/work/unblock").header("content-type", "Application/JSON; charset=utf-8");
-    assert_eq!(ask.body(r#"{"confirm": 0}"#).send().await.status, 200);
+        site.ask("POST", "/api/v1/work:batch").header("content-type", "Application/JSON; charset=utf-8");
+    assert_eq!(ask.body(r#"{"verb": "unblock", "confirm": 0}"#).send().await.status, 200);
     assert_eq!(site.audit().await.len(), 1, "nothing else was written");
 }
 

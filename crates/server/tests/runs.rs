@@ -49,7 +49,7 @@ async fn a_run_is_started_told_and_awaited(site: Site) {
     assert_eq!((&shown["workflow"], &shown["attributes"]["who"]), (&json!("order"), &json!("me")));
     let steps = site.get("/api/v1/runs/o%2F17/steps").await.when(200);
     assert!(steps["steps"].as_array().unwrap().iter().any(|step| step["name"] == "reserve"), "{steps}");
-    let one = site.get("/api/v1/runs/o%2F17/steps?from=1&limit=1").await.when(200);
+    let one = site.get("/api/v1/runs/o%2F17/steps?cursor=1&limit=1").await.when(200);
     assert_eq!((&one["count"], &one["next"]), (&json!(2), &Value::Null), "{one}");
     assert_eq!(one["steps"], json!([steps["steps"][1]]));
     assert_eq!(site.get("/api/v1/runs/o%2F17/steps?limit=1").await.when(200)["next"], 1);
@@ -95,7 +95,7 @@ async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands(site: Site) {
     assert_eq!(ids(&format!("limit=2&cursor={cursor}")).await, (vec!["a".to_owned()], Value::Null));
     assert_eq!(site.get("/api/v1/runs?cursor=b").await.refused(400), "TL0103");
     let shown = site.get("/api/v1/runs/b").await.when(200);
-    assert!(shown["started_at"].as_i64() <= shown["ended_at"].as_i64(), "{shown}");
+    assert!(shown["started_at"].as_str() <= shown["ended_at"].as_str(), "{shown}");
     assert_eq!(site.get("/api/v1/runs/c").await.when(200)["ended_at"], Value::Null);
     let counts = site.get("/api/v1/overview").await.when(200)["runs"]["by_status"].clone();
     assert_eq!(counts, json!({"running": 1, "completed": 0, "failed": 1, "cancelled": 1}));

@@ -120,14 +120,14 @@ fn pages() -> Vec<(&'static str, Vec<String>)> {
     let cart = encoded("user(\"h\", \"cart\")");
     let all = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     vec![
-        ("overview", all(&["about", "overview"])),
+        ("overview", all(&["info", "overview"])),
         ("streams", all(&["streams?limit=100"])),
         ("streams of a kind", all(&["streams?prefix=order&limit=100"])),
         ("a stream", vec![format!("streams/{stream}"), format!("streams/{stream}/events?from=50&limit=50")]),
         ("stuck", all(&["work/rows?blocked=true&limit=100", "work/blocked?limit=1"])),
         ("work", all(&["work/rows?limit=100"])),
         ("work that is held", all(&["work/rows?leased=true&limit=100"])),
-        ("work like nothing", all(&["work/rows?like=nothing&limit=100"])),
+        ("work like nothing", all(&["work?pattern=nothing&limit=100"])),
         ("reactions", all(&["reactions"])),
         ("a reaction", all(&["reactions/mail/keys?limit=100", "reactions/mail/parked?limit=100"])),
         ("blocked keys", all(&["reactions/mail/keys?blocked=true&limit=100"])),

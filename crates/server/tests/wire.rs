@@ -17,7 +17,7 @@ use tokio::time::timeout;
 impl Listening {
     async fn follow(&self, query: &str, more: &str) -> Following {
         let mut stream = self.connect().await;
-        stream.write_all(self.head(&format!("/api/v1/log/tail{query}"), more).as_bytes()).await.unwrap();
+        stream.write_all(self.head(&format!("/api/v1/events/tail{query}"), more).as_bytes()).await.unwrap();
         let mut following = Following { lines: BufReader::new(stream) };
         let status = following.line().await.unwrap();
         assert_eq!(status, "HTTP/1.1 200 OK");
@@ -205,7 +205,7 @@ async fn a_client_that_was_cut_off_before_anything_happened_misses_nothing() {
 async fn those_who_follow_have_a_limit_and_are_let_go_at_the_end() {
     let site = listen(|options| options.followers(1)).await;
     let mut first = site.follow("", "").await;
-    let answer = site.whole("/api/v1/log/tail").await;
+    let answer = site.whole("/api/v1/events/tail").await;
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.contains("TL1311") && answer.contains("retry-after: 5"), "{answer}");
     site.shut().await;
@@ -221,7 +221,7 @@ async fn the_seat_of_one_who_left_is_free() {
         // The server writes each event to the disconnected client, and thereby detects the disconnect.
         site.append("a", "One").await;
         let mut stream = site.connect().await;
-        stream.write_all(site.head("/api/v1/log/tail", "").as_bytes()).await.unwrap();
+        stream.write_all(site.head("/api/v1/events/tail", "").as_bytes()).await.unwrap();
         let mut status = [0; 12];
         stream.read_exact(&mut status).await.unwrap();
         if status.ends_with(b"200") {
@@ -262,7 +262,7 @@ async fn a_client_that_does_not_read_is_let_go() {
     }
     // One client follows the log, the other requests a page. Neither reads the response.
     let mut unread = Vec::new();
-    for path in ["/api/v1/log/tail?from=beginning", "/api/v1/streams/big/events"] {
+    for path in ["/api/v1/events/tail?from=beginning", "/api/v1/streams/big/events"] {
         let mut stream = site.connect().await;
         stream.write_all(site.head(path, "").as_bytes()).await.unwrap();
         stream.readable().await.unwrap();

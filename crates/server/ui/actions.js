@@ -1,15 +1,15 @@
-// What changes something: a button, how many it is about, the same at the command line, and then the deed.
+// Actions: a button, the number of affected items, the equivalent command, and the confirmation.
 import { html, createContext, useContext, useEffect, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
 import { Cli, Failed } from './parts.js';
 import { count } from './show.js';
 
-/** What the server says of itself and of us. */
+/** Server information and the permissions of the caller. */
 export const About = createContext({ writes: false, role: 'read' });
-/** Says something for a moment. */
+/** Shows a message for a moment. */
 export const Toast = createContext((/** @type {string} */ _text) => {});
 
 /**
- * A button that asks before it acts. Nothing is there when nothing may be changed.
+ * A button that asks for confirmation. It is hidden without the permission to write.
  * @param {{label: string, title: string, about?: any, cli: string | ((given: string) => string), danger?: boolean, preview?: () => Promise<number>,
  *   ask?: {label: string, value?: string, options?: string[], required?: boolean}[], run: (given: string[], meant: number | null) => Promise<string>, done?: () => void}} props
  */
@@ -77,13 +77,13 @@ function Confirm({ label, title, about, cli, danger, preview, ask = [], run, don
   return html`<dialog ref=${dialog} class="confirm" aria-label=${title} onCancel=${leave} onClose=${leave}><form onSubmit=${act}>
     <h2>${title}</h2>
     ${about ? html`<p>${about}</p>` : null}
-    ${preview ? html`<p class="meant" data-meant=${state.meant ?? ''}>${waits ? 'Counting…' : html`This is about <b>${count(state.meant)}</b>.`}</p>` : null}
+    ${preview ? html`<p class="meant" data-meant=${state.meant ?? ''}>${waits ? 'Counting…' : html`<b>${count(state.meant)}</b> selected.`}</p>` : null}
     ${ask.map((field, i) => html`<label class="field">${field.label}
       ${field.options ? html`<datalist id=${`offered-${i}`}>${field.options.map((one) => html`<option value=${one} />`)}</datalist>` : null}
       <input value=${given[i]} list=${field.options ? `offered-${i}` : undefined} onInput=${(e) => setGiven(given.map((v, n) => (n === i ? e.currentTarget.value : v)))} autocomplete="off" /></label>`)}
     <p class="quiet">At the command line, with TIDELOCK_STORE set:</p><${Cli} text=${shown} />
     <${Failed} error=${state.error} />
-    <footer><button type="button" onClick=${leave}>Not now</button>
+    <footer><button type="button" onClick=${leave}>Close</button>
       <button type="submit" class=${danger ? 'danger' : 'primary'} data-confirm disabled=${waits || none || lacks || state.busy}>
         ${label}${preview && state.meant !== null ? ` ${count(state.meant)}` : ''}</button></footer>
   </form></dialog>`;

@@ -1,4 +1,5 @@
 // Client of the server API: the token, requests, and the change notifications (the pulse) that trigger a reload.
+import { micros } from './show.js';
 
 const BASE = new URL('../api/v1/', document.baseURI);
 const KEPT = 'tidelock.token';
@@ -69,7 +70,7 @@ async function answered(response) {
   try {
     body = text ? JSON.parse(text, exact) : {};
   } catch {
-    body = { detail: `the server answered ${response.status}, and what it said cannot be read` };
+    body = { detail: `the server answered ${response.status}, and its response is not JSON` };
   }
   if (response.ok) return body;
   // On any route: a caller whose token is unknown must log in again.
@@ -186,9 +187,9 @@ async function follow(mine) {
 }
 
 async function listen(mine, heardOf) {
-  const response = await fetch(new URL('pulse', BASE), { headers: headers(), signal: mine.signal, cache: 'no-store' });
+  const response = await fetch(new URL('events/changes', BASE), { headers: headers(), signal: mine.signal, cache: 'no-store' });
   if (!response.ok) await answered(response);
-  if (!response.body) throw new Error('the server sent no pulse');
+  if (!response.body) throw new Error('the server sent no change notifications');
   live.connects += 1;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
@@ -206,7 +207,7 @@ function beat(block) {
   const data = block.split('\n').filter((line) => line.startsWith('data:')).map((line) => line.slice(5).trim());
   if (data.length === 0) return;
   const { position, now: at } = JSON.parse(data.join('\n'));
-  Object.assign(live, { position: position ?? 0, now: at, at: performance.now(), beats: live.beats + 1 });
+  Object.assign(live, { position: position ?? 0, now: micros(at) ?? 0, at: performance.now(), beats: live.beats + 1 });
   wait = FIRST_WAIT;
   tell('live');
 }

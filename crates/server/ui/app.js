@@ -207,7 +207,7 @@ function App() {
   const ask = () => set((s) => ({ ...s, about: null, error: null, asks: s.asks + 1 }));
   useEffect(() => {
     let ended = false;
-    get('about').then(
+    get('info').then(
       (about) => !ended && set((s) => ({ ...s, about, error: null, wrong: false })),
       (error) => {
         if (ended) return;

@@ -111,10 +111,10 @@ export function When({ at }) {
 /** A countdown of the remaining time. */
 export function Left({ until }) {
   usePulse(1000);
-  if (isNever(until)) return html`<span class="quiet">without end</span>`;
+  if (isNever(until)) return html`<span class="quiet">no expiry</span>`;
   const ms = ((micros(until) ?? 0) - now()) / 1000;
   const tone = ms <= 0 ? 'bad' : ms < 5000 ? 'warn' : 'good';
-  return html`<span class=${`num left ${tone}`} title=${instant(until)}>${ms <= 0 ? `ended ${span(ms)} ago` : span(ms)}</span>`;
+  return html`<span class=${`num left ${tone}`} title=${instant(until)}>${ms <= 0 ? `expired ${span(ms)} ago` : span(ms)}</span>`;
 }
 
 export function Json({ of, label = 'value' }) {

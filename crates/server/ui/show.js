@@ -38,18 +38,20 @@ export function span(ms) {
   return `${count(Math.floor(h / 24))} d ${h % 24} h`;
 }
 
-/** The sentinel for never, in microseconds. It is the due time of rows that rest until they are woken. */
-const NEVER = 253402300799000000;
+/** The sentinel for never, in microseconds. It is the due time of rows that are idle until they are woken. */
+const NEVER = 253402128000000000;
 
 /**
- * Converts an instant to a number. Instants beyond the year 2255 exceed the safe integers and arrive as `bigint`.
- * @param {number | bigint | null | undefined} at
+ * Converts an instant in RFC 3339 to microseconds since the epoch. Instants beyond the calendar arrive as microseconds, with a unit.
+ * @param {string | number | null | undefined} at
  */
 export function micros(at) {
-  return at === null || at === undefined ? null : Number(at);
+  if (at === null || at === undefined || typeof at === 'number') return at ?? null;
+  const found = /^(.*:\d\d)(?:\.(\d{1,6}))?Z$/.exec(at);
+  return found ? Date.parse(`${found[1]}Z`) * 1000 + Number((found[2] ?? '').padEnd(6, '0')) : Number.parseInt(at, 10);
 }
 
-/** @param {number | bigint | null | undefined} at */
+/** @param {string | number | null | undefined} at */
 export function isNever(at) {
   return (micros(at) ?? 0) >= NEVER;
 }
@@ -59,12 +61,12 @@ function date(at) {
   return Number.isNaN(found.getTime()) ? null : found.toISOString();
 }
 
-/** Formats an instant in microseconds since the epoch, as date and time in UTC. @param {number | bigint} at */
+/** Formats an instant as date and time in UTC. @param {string | number} at */
 export function instant(at) {
   return date(at)?.replace('T', ' ').replace('Z', ' UTC') ?? String(at);
 }
 
-/** Formats the time of day of an instant, in UTC. @param {number | bigint} at */
+/** Formats the time of day of an instant, in UTC. @param {string | number} at */
 export function clock(at) {
   return date(at)?.slice(11, 23) ?? String(at);
 }

@@ -22,19 +22,19 @@ use crate::session::Session;
 
 /// The next lower priority level in use.
 const NEXT_LEVEL: &str = "SELECT priority FROM tidelock_work \
-    WHERE lane = ?1 AND priority < ?2 AND ready_at IS NOT NULL ORDER BY priority DESC LIMIT 1";
+    WHERE queue = ?1 AND priority < ?2 AND ready_at IS NOT NULL ORDER BY priority DESC LIMIT 1";
 
 /// The oldest claimable rows of a level.
 const OLDEST: &str = "SELECT key, ready_at, seq FROM tidelock_work \
-    WHERE lane = ?1 AND priority = ?2 AND ready_at <= ?3 ORDER BY ready_at, seq LIMIT ?4";
+    WHERE queue = ?1 AND priority = ?2 AND ready_at <= ?3 ORDER BY ready_at, seq LIMIT ?4";
 
 /// The rows of a level that are claimable now or later, by age.
 const BY_AGE: &str = "SELECT key, ready_at FROM tidelock_work \
-    WHERE lane = ?1 AND priority = ?2 AND ready_at IS NOT NULL ORDER BY ready_at, seq";
+    WHERE queue = ?1 AND priority = ?2 AND ready_at IS NOT NULL ORDER BY ready_at, seq";
 
 /// The time at which the first row of a level becomes claimable.
 const FIRST_AFTER: &str = "SELECT ready_at FROM tidelock_work \
-    WHERE lane = ?1 AND priority = ?2 AND ready_at > ?3 ORDER BY ready_at LIMIT 1";
+    WHERE queue = ?1 AND priority = ?2 AND ready_at > ?3 ORDER BY ready_at LIMIT 1";
 
 /// The rows that a claim gets, with the events gathered for each; or the time at which the next row is ready.
 type Choice = (Vec<(Key, Gathering)>, Option<Timestamp>);

@@ -30,7 +30,7 @@ pub(crate) fn begin(
     set(db, "position", int(counters.position.0))?;
     set(db, "fence", int(counters.fence.0))?;
     let mut insert = db.prepare_cached(
-        "INSERT INTO tidelock_epochs (epoch, previous, cut_after, resumes_at, fence, declared_at, reason)
+        "INSERT INTO tidelock_history_cuts (epoch, previous, cut_after, resumes_at, fence, declared_at, reason)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     insert.execute((
@@ -83,7 +83,7 @@ pub(crate) fn check_position(db: &Connection, query: &LogQuery) -> Result<(), Fa
     let Some(after) = query.after else { return Ok(()) };
     let highest = load_counters(db)?.position;
     let mut statement = db.prepare_cached(
-        "SELECT previous, epoch, cut_after, resumes_at, fence, declared_at, reason FROM tidelock_epochs
+        "SELECT previous, epoch, cut_after, resumes_at, fence, declared_at, reason FROM tidelock_history_cuts
          WHERE cut_after < ?1 AND resumes_at > ?1",
     )?;
     let cut = statement.query_row([int(after.0)], |row| {

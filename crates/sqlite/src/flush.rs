@@ -20,7 +20,7 @@ use crate::tail::Place;
 const TIME_STEP: Duration = Duration::from_secs(1);
 
 const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
-    (position, stream, version, id, type, at, payload, meta, correlation) \
+    (position, stream, version, id, type, recorded_at, payload, meta, correlation) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
 const PUT_DOCUMENT: &str = "INSERT INTO tidelock_documents (key, version, value, updated_at, expires_at) \
@@ -29,19 +29,19 @@ const PUT_DOCUMENT: &str = "INSERT INTO tidelock_documents (key, version, value,
     expires_at = excluded.expires_at";
 
 /// A row that was removed and created again in one group has a new number, and replaces the old row.
-const INSERT_WORK: &str = "INSERT OR REPLACE INTO tidelock_work (seq, key, lane, priority, standing, ready_at, \
-    due, woken, position, follow, payload, attempts, takeovers, last_error, blocked_reason, blocked_since, \
-    lease_owner, lease_fence, lease_since, lease_until, enqueued_at) \
+const INSERT_WORK: &str = "INSERT OR REPLACE INTO tidelock_work (seq, key, queue, priority, recurring, ready_at, \
+    due_at, wake_at, position, follows, payload, attempts, takeovers, last_error, blocked_reason, blocked_at, \
+    lease_owner, lease_fence, leased_at, lease_expires_at, enqueued_at) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
 /// SQLite rewrites the index entries of every column that an update names. The queue rarely changes, so it has a
 /// separate statement.
-const MOVE_WORK: &str = "UPDATE tidelock_work SET lane = ?2 WHERE seq = ?1 AND lane <> ?2";
+const MOVE_WORK: &str = "UPDATE tidelock_work SET queue = ?2 WHERE seq = ?1 AND queue <> ?2";
 
-const UPDATE_WORK: &str = "UPDATE tidelock_work SET priority = ?4, standing = ?5, ready_at = ?6, \
-    due = ?7, woken = ?8, position = ?9, follow = ?10, payload = ?11, attempts = ?12, takeovers = ?13, \
-    last_error = ?14, blocked_reason = ?15, blocked_since = ?16, lease_owner = ?17, lease_fence = ?18, \
-    lease_since = ?19, lease_until = ?20, enqueued_at = ?21 WHERE seq = ?1 AND key = ?2";
+const UPDATE_WORK: &str = "UPDATE tidelock_work SET priority = ?4, recurring = ?5, ready_at = ?6, \
+    due_at = ?7, wake_at = ?8, position = ?9, follows = ?10, payload = ?11, attempts = ?12, takeovers = ?13, \
+    last_error = ?14, blocked_reason = ?15, blocked_at = ?16, lease_owner = ?17, lease_fence = ?18, \
+    leased_at = ?19, lease_expires_at = ?20, enqueued_at = ?21 WHERE seq = ?1 AND key = ?2";
 
 impl Session {
     /// Writes all changes since the last flush into the open transaction.
@@ -83,7 +83,7 @@ impl Session {
         if let Some(no) = self.streams.get(key) {
             // The head is the last event. Only a tombstone changes the row, and a removal, which is written later.
             if closed_at.is_some() {
-                db.prepare_cached("UPDATE tidelock_streams SET closed_at = ?2 WHERE no = ?1")?
+                db.prepare_cached("UPDATE tidelock_streams SET closed_at = ?2 WHERE id = ?1")?
                     .execute((no, closed_at))?;
             }
             return Ok(());
@@ -154,8 +154,10 @@ impl Session {
                 ),
                 Resolution::NotApplied => None,
             };
-            db.prepare_cached("INSERT INTO tidelock_operations (id, at, receipt) VALUES (?1, ?2, ?3)")?
-                .execute((id.0.as_bytes().as_slice(), at.as_micros(), receipt))?;
+            db.prepare_cached(
+                "INSERT INTO tidelock_receipts (op_id, recorded_at, receipt) VALUES (?1, ?2, ?3)",
+            )?
+            .execute((id.0.as_bytes().as_slice(), at.as_micros(), receipt))?;
         }
         Ok(())
     }

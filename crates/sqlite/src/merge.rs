@@ -25,7 +25,7 @@ const INSERT: &str = "INSERT INTO tidelock_stream_index (stream, version, positi
 
 /// The same where events were removed: a removed event gets no place.
 const INSERT_WHAT_IS_LEFT: &str = "INSERT INTO tidelock_stream_index (stream, version, position) SELECT ?1, ?2, ?3 \
-    WHERE ?2 >= (SELECT first_version FROM tidelock_streams WHERE no = ?1) ON CONFLICT (stream, version) DO NOTHING";
+    WHERE ?2 >= (SELECT first_version FROM tidelock_streams WHERE id = ?1) ON CONFLICT (stream, version) DO NOTHING";
 
 /// A merge in progress.
 #[derive(Debug)]

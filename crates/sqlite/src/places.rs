@@ -52,7 +52,7 @@ pub(crate) struct Stream {
 impl Stream {
     /// Finds the stream of a key.
     pub(crate) fn find(db: &Connection, key: &Key) -> rusqlite::Result<Option<Self>> {
-        db.prepare_cached("SELECT no, first_version FROM tidelock_streams WHERE key = ?1")?
+        db.prepare_cached("SELECT id, first_version FROM tidelock_streams WHERE key = ?1")?
             .query_row([key.canonical()], |row| Ok(Self { no: row.get(0)?, first: row.get(1)? }))
             .optional()
     }
@@ -191,15 +191,15 @@ const HEAD: &str = "SELECT max(version) FROM tidelock_stream_index WHERE stream 
 const POSITION_OF: &str = "SELECT position FROM tidelock_stream_index WHERE stream = ?1 AND version = ?2";
 
 const FORWARD: &str = "FROM tidelock_stream_index i CROSS JOIN tidelock_events e ON e.position = i.position \
-    CROSS JOIN tidelock_streams s ON s.no = i.stream \
+    CROSS JOIN tidelock_streams s ON s.id = i.stream \
     WHERE i.stream = ?1 AND i.version >= ?2 AND i.position <= ?3 ORDER BY i.version";
 
 const BACKWARD: &str = "FROM tidelock_stream_index i CROSS JOIN tidelock_events e ON e.position = i.position \
-    CROSS JOIN tidelock_streams s ON s.no = i.stream \
+    CROSS JOIN tidelock_streams s ON s.id = i.stream \
     WHERE i.stream = ?1 AND i.version <= ?2 AND i.position <= ?3 ORDER BY i.version DESC";
 
 const AT: &str =
-    "FROM tidelock_events e CROSS JOIN tidelock_streams s ON s.no = e.stream WHERE e.position = ?1";
+    "FROM tidelock_events e CROSS JOIN tidelock_streams s ON s.id = e.stream WHERE e.position = ?1";
 
 #[cfg(test)]
 mod tests;

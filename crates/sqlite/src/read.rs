@@ -98,7 +98,7 @@ fn visible<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (String, &'a str, Optio
     (condition, from, below)
 }
 
-const STREAM: &str = "SELECT no, first_version, key, closed_at FROM tidelock_streams";
+const STREAM: &str = "SELECT id, first_version, key, closed_at FROM tidelock_streams";
 
 /// Decodes a row of [`STREAM`], with its head.
 fn stream_info(db: &Connection, tail: &Tail, row: &rusqlite::Row<'_>) -> Result<StreamInfo, Failure> {
@@ -164,7 +164,7 @@ pub(crate) fn read_log(db: &Connection, query: &LogQuery, now: Timestamp) -> Res
         None => "AND ?2 IS NULL",
     };
     let mut statement = db.prepare_cached(&format!(
-        "SELECT {} FROM tidelock_events e CROSS JOIN tidelock_streams s ON s.no = e.stream
+        "SELECT {} FROM tidelock_events e CROSS JOIN tidelock_streams s ON s.id = e.stream
          WHERE e.position {comparison} ?1 {correlated} ORDER BY e.position {order}",
         rows::EVENT_COLUMNS
     ))?;

@@ -15,15 +15,15 @@ use crate::places::Stream;
 
 /// The columns of an event, joined with the key of its stream, in the order that [`event`] reads.
 pub(crate) const EVENT_COLUMNS: &str =
-    "e.position, s.key, e.version, e.id, e.type, e.at, e.payload, e.meta, e.correlation";
+    "e.position, s.key, e.version, e.id, e.type, e.recorded_at, e.payload, e.meta, e.correlation";
 
 /// The columns of a document in the order that [`document`] reads.
 pub(crate) const DOCUMENT_COLUMNS: &str = "key, version, value, updated_at, expires_at";
 
 /// The columns of a work row in the order that [`work`] reads.
-pub(crate) const WORK_COLUMNS: &str = "seq, key, lane, priority, standing, due, woken, position, follow, payload, \
-    attempts, takeovers, last_error, blocked_reason, blocked_since, lease_owner, lease_fence, lease_since, \
-    lease_until, enqueued_at";
+pub(crate) const WORK_COLUMNS: &str = "seq, key, queue, priority, recurring, due_at, wake_at, position, follows, payload, \
+    attempts, takeovers, last_error, blocked_reason, blocked_at, lease_owner, lease_fence, leased_at, \
+    lease_expires_at, enqueued_at";
 
 /// Converts a number to SQLite's type. Nothing counts beyond 2^63.
 pub(crate) fn int(number: u64) -> i64 {

@@ -293,7 +293,7 @@ impl Session {
             return Ok(());
         }
         let mut statement =
-            db.prepare_cached("SELECT no, first_version, closed_at FROM tidelock_streams WHERE key = ?1")?;
+            db.prepare_cached("SELECT id, first_version, closed_at FROM tidelock_streams WHERE key = ?1")?;
         let found = statement.query_row([key.canonical()], |row| {
             Ok((Stream { no: row.get(0)?, first: row.get(1)? }, row.get(2)?))
         });
@@ -320,7 +320,7 @@ impl Session {
 
     fn load_event_ids(&mut self, db: &Connection, ids: Vec<EventId>) -> Result<(), Failure> {
         let mut statement = db.prepare_cached(&format!(
-            "SELECT {} FROM tidelock_events e JOIN tidelock_streams s ON s.no = e.stream WHERE e.id = ?1",
+            "SELECT {} FROM tidelock_events e JOIN tidelock_streams s ON s.id = e.stream WHERE e.id = ?1",
             rows::EVENT_COLUMNS
         ))?;
         for id in ids {
@@ -370,7 +370,7 @@ pub(crate) fn document(
 
 /// Returns the record that is kept under an id. A void one has no receipt.
 pub(crate) fn operation(db: &Connection, id: OpId) -> Result<Option<Resolution>, Failure> {
-    let mut statement = db.prepare_cached("SELECT receipt FROM tidelock_operations WHERE id = ?1")?;
+    let mut statement = db.prepare_cached("SELECT receipt FROM tidelock_receipts WHERE op_id = ?1")?;
     let found: Option<Option<String>> =
         statement.query_row([id.0.as_bytes().as_slice()], |row| row.get(0)).optional()?;
     let text = match found {

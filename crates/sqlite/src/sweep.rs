@@ -17,16 +17,16 @@ const EXPIRE: &str = "UPDATE tidelock_documents SET value = NULL, expires_at = N
 
 /// The versions that are about to be deleted.
 const FORGOTTEN: &str = "SELECT count(*), max(version) FROM (
-    SELECT version FROM tidelock_documents INDEXED BY tidelock_documents_gone \
+    SELECT version FROM tidelock_documents INDEXED BY tidelock_documents_deleted \
     WHERE value IS NULL AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";
 
 const FORGET: &str = "DELETE FROM tidelock_documents WHERE key IN (
-    SELECT key FROM tidelock_documents INDEXED BY tidelock_documents_gone \
+    SELECT key FROM tidelock_documents INDEXED BY tidelock_documents_deleted \
     WHERE value IS NULL AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";
 
 /// Reads no more records than it removes, whatever the order in which they were written.
-const FORGET_OPERATIONS: &str = "DELETE FROM tidelock_operations WHERE no IN (
-    SELECT no FROM tidelock_operations WHERE at < ?1 ORDER BY at LIMIT ?2)";
+const FORGET_OPERATIONS: &str = "DELETE FROM tidelock_receipts WHERE id IN (
+    SELECT id FROM tidelock_receipts WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2)";
 
 impl Session {
     /// Executes a sweep inside the open transaction. Rows in the working set are dropped, since SQL changed them.

@@ -20,7 +20,7 @@ const REMOVE: &str = "DELETE FROM tidelock_events WHERE position = ?1";
 
 const REMOVE_PLACES: &str = "DELETE FROM tidelock_stream_index WHERE stream = ?1 AND version < ?2";
 
-const FIRST_VERSION: &str = "UPDATE tidelock_streams SET first_version = ?2 WHERE no = ?1";
+const FIRST_VERSION: &str = "UPDATE tidelock_streams SET first_version = ?2 WHERE id = ?1";
 
 impl Session {
     /// Removes events in the open transaction, including those that were written in it.

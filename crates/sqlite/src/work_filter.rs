@@ -28,7 +28,7 @@ impl<'a> WorkCondition<'a> {
         match (blocked, leased, lane) {
             (Some(true), ..) => "tidelock_work_blocked",
             (_, Some(true), _) => "tidelock_work_leased",
-            (.., Some(_)) => "tidelock_work_by_lane",
+            (.., Some(_)) => "tidelock_work_by_queue",
             _ => "tidelock_work_by_key",
         }
     }
@@ -44,7 +44,7 @@ impl<'a> WorkCondition<'a> {
         // The last parameter is part of every statement: the number of parameters is fixed.
         add(if self.range.below().is_some() { "key < ?4" } else { "?4 IS NULL" });
         if self.filter.lane.is_some() {
-            add("lane = ?1");
+            add("queue = ?1");
         }
         if self.filter.pattern.is_some() {
             add("tidelock_matches(?2, key)");

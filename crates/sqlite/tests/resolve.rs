@@ -93,7 +93,7 @@ async fn t9_a_thousand_receipts_of_a_large_document_stay_small() {
         store.apply(batch).await.unwrap();
     }
     let mine = Connection::open(&path).unwrap();
-    let sql = "SELECT count(*), sum(length(receipt)) FROM tidelock_operations";
+    let sql = "SELECT count(*), sum(length(receipt)) FROM tidelock_receipts";
     let (records, bytes): (i64, i64) = mine.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(records, 1_000);
     assert!(bytes < 1_000_000, "{bytes} bytes of receipts");

@@ -71,10 +71,10 @@ fn put(n: i64) -> Batch {
 
 /// Possible damages of a work row in a table of this schema.
 const DAMAGES: [&str; 4] = [
-    "lease_owner = '', lease_fence = 1, lease_since = 1, lease_until = 1",
+    "lease_owner = '', lease_fence = 1, leased_at = 1, lease_expires_at = 1",
     "attempts = -1",
     "payload = CAST(x'ff' AS TEXT)",
-    "follow = CAST(x'ff' AS TEXT)",
+    "follows = CAST(x'ff' AS TEXT)",
 ];
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn d6_a_claim_passes_over_an_unreadable_row_and_serves_the_others() {
         assert_eq!(named.kind, StoreErrorKind::Corrupt, "{damage}: {named}");
         // After an operator repairs the row, it is served like any other.
         let repair = "UPDATE tidelock_work SET lease_owner = NULL, attempts = 0, payload = 'null', \
-            follow = NULL WHERE key = ?1";
+            follows = NULL WHERE key = ?1";
         site.damage(repair, &key("bad"));
         assert_eq!(site.claim(5).await, [key("bad")], "{damage}");
     }
@@ -145,7 +145,7 @@ async fn d6_a_damaged_record_or_document_fails_alone() {
     let (id, doc) = (OpId::new(), Key::single("doc").unwrap());
     let merge = || Batch::new().merge_or_create(&doc, Payload::of(&0).unwrap(), [Delta::inc("", 1)]);
     site.store.apply(merge().op_id(id)).await.unwrap();
-    site.mine.execute("UPDATE tidelock_operations SET receipt = '{'", []).unwrap();
+    site.mine.execute("UPDATE tidelock_receipts SET receipt = '{'", []).unwrap();
     site.mine.execute("UPDATE tidelock_documents SET value = '{'", []).unwrap();
     let (first, second, third, last) = tokio::join!(
         site.store.apply(put(1)),

@@ -106,7 +106,7 @@ async fn send(store: &SharedStore) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_metric_is_told() {
+async fn every_metric_is_reported() {
     let recorder = DebuggingRecorder::new();
     let told = recorder.snapshotter();
     recorder.install().unwrap();
@@ -127,7 +127,7 @@ async fn every_metric_is_told() {
     }
     let table: BTreeMap<&str, _> = METRICS.iter().map(|metric| (metric.name, metric)).collect();
     for name in table.keys() {
-        assert!(found.contains_key(*name), "{name} is in the table, and was not told: {found:#?}");
+        assert!(found.contains_key(*name), "{name} is in the table, and was not reported: {found:#?}");
     }
     for (name, labels) in found {
         let Some(metric) = table.get(name.as_str()) else { panic!("{name} is not in the table") };
@@ -135,7 +135,10 @@ async fn every_metric_is_told() {
             let (key, value) = label.split_once('=').unwrap();
             let (known, values) = metric.label.unwrap();
             assert_eq!(key, known, "{name}");
-            assert!(key == "code" || values.split(", ").any(|known| known == value), "{name}: {label}");
+            assert!(
+                name == "tidelock_conflicts_total" || values.split(", ").any(|known| known == value),
+                "{name}: {label}"
+            );
         }
     }
 }

@@ -14,8 +14,8 @@ pub(crate) enum IdempotencyVerb {
     #[command(after_help = SHOW)]
     Show(IdempotencyShow),
     /// Delete the stored response of a key, so that its request runs again
-    #[command(after_help = FORGET)]
-    Forget(IdempotencyForget),
+    #[command(after_help = DELETE)]
+    Delete(IdempotencyDelete),
 }
 
 const LIST: &str = "\
@@ -25,7 +25,7 @@ Examples:
   tidelock idempotency list --limit 20 --scope shop-1 --watch --store app.db
   tidelock idempotency list --store app.db -o json | jq -r '.keys[] | select(.state.in_flight) | .key'
 
-Keys are in the order of their scopes and names. With -o json, times are microseconds since 1970, UTC.";
+Keys are sorted by scope and name.";
 
 /// `tidelock idempotency list`
 #[derive(Clone, Debug, Args)]
@@ -47,7 +47,7 @@ Examples:
   tidelock idempotency show order-17 --scope shop-1 --store app.db
   tidelock idempotency show order-17 --store app.db -o json | jq -r .answer.body
 
-A body that is no text is shown in hexadecimal digits.";
+A binary body is shown in hexadecimal.";
 
 /// `tidelock idempotency show`
 #[derive(Clone, Debug, Args)]
@@ -62,17 +62,17 @@ pub(crate) struct IdempotencyShow {
     pub(crate) look: Look,
 }
 
-const FORGET: &str = "\
+const DELETE: &str = "\
 Examples:
-  tidelock idempotency forget order-17 --dry-run --store app.db       what would be forgotten?
-  tidelock idempotency forget order-17 --scope shop-1 --yes --store app.db
+  tidelock idempotency delete order-17 --dry-run --store app.db       show what would be deleted
+  tidelock idempotency delete order-17 --scope shop-1 --yes --store app.db
 
-The effects of the request stay; sent again with the key, it runs again. A request that is in flight is left alone: its key is free by
-itself if its process died.";
+The effects of the request stay. A request with the key runs again. The key of a request in flight is not deleted; it expires
+if its process crashed.";
 
-/// `tidelock idempotency forget`
+/// `tidelock idempotency delete`
 #[derive(Clone, Debug, Args)]
-pub(crate) struct IdempotencyForget {
+pub(crate) struct IdempotencyDelete {
     /// Key
     pub(crate) key: String,
     /// Scope of the key

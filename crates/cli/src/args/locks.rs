@@ -20,8 +20,8 @@ Examples:
   tidelock locks list --token-file shop.tokens
   tidelock locks list --server http://127.0.0.1:8080 --token-file shop.tokens -o json
 
-Locks are in the memory of a program and in no store, so the program is asked: one that serves its inspector and shows its locks there
-(Server::locks). Ends with 3 if it does not show them.";
+Locks are in the memory of a program, not in a store. The command asks the inspector of the program, and exits with 3 if it does
+not expose its locks (Server::locks).";
 
 /// `tidelock locks list`
 #[derive(Clone, Debug, Args)]

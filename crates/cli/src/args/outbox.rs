@@ -24,7 +24,7 @@ Examples:
   tidelock outbox list mails --watch --store app.db
   tidelock outbox list mails --store app.db -o jsonl | jq -r 'select(.state.blocked) | .id'
 
-Of messages in order, the first is listed: the others wait for it.";
+Of messages with an ordering key, only the first is listed; the others wait for it.";
 
 /// `tidelock outbox list`
 #[derive(Clone, Debug, Args)]
@@ -41,11 +41,11 @@ pub(crate) struct OutboxList {
 
 const RETRY: &str = "\
 Examples:
-  tidelock outbox retry mails --dry-run --store app.db       how many would it be?
-  tidelock outbox retry mails --yes --store app.db           all that are blocked
+  tidelock outbox retry mails --dry-run --store app.db       count the messages
+  tidelock outbox retry mails --yes --store app.db           all blocked messages
   tidelock outbox retry mails order-17 --store app.db
 
-Without a message, all that are blocked are meant, which is asked about or needs --yes.";
+Without a message, all blocked messages are selected, and a confirmation or --yes is required.";
 
 /// `tidelock outbox retry`
 #[derive(Clone, Debug, Args)]
@@ -68,7 +68,8 @@ Examples:
   tidelock outbox discard mails order-17 --dry-run --store app.db
   tidelock outbox discard mails order-17 --yes --store app.db
 
-Of messages in order, the first is removed, and the next ones go on. A message that is being sent ends this with 4.";
+Of messages with an ordering key, the first is removed, and the next ones continue. If the message is in flight, the command
+exits with 4.";
 
 /// `tidelock outbox discard`
 #[derive(Clone, Debug, Args)]

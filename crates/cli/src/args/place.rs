@@ -91,7 +91,7 @@ pub(crate) struct Pages {
     #[arg(long, value_name = "N", value_parser = rows)]
     pub(crate) limit: Option<usize>,
     /// Continue after this row, the cursor of the previous page
-    #[arg(long, value_name = "CURSOR", visible_alias = "after")]
+    #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
 }
 

@@ -12,8 +12,8 @@ Examples:
   tidelock runs queues --store app.db
   tidelock runs queues --store app.db -o json | jq -r '.queues[] | select(.driven == .concurrency) | .queue'
 
-Queues are listed of which the store knows something: limits, or runs that were started for somebody. Driven is how many of its seats
-are held at the moment; a worker that has just been busy may hold one a little longer.";
+The list has queues with limits or with fairness keys. Driven is the number of concurrency slots in use; an idle worker may keep
+one for a moment.";
 
 /// `tidelock runs queues`
 #[derive(Clone, Debug, Args)]
@@ -32,8 +32,8 @@ Examples:
   tidelock runs limit mail --rate 100/1min --burst 10 --store app.db
   tidelock runs limit mail --unlimited --store app.db
 
-The limits hold for all workers of all processes together, from within a second on. What is not named is not limited. Runs that are driven
-already come to their end. A worker whose code declares limits of its own sets them again when it starts.";
+The limits apply to all workers of all processes together, within a second. A limit that is not given is removed. Runs in flight
+complete. A worker whose code declares limits sets them again when it starts.";
 
 /// `tidelock runs limit`
 #[derive(Clone, Debug, Args)]

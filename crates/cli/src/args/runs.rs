@@ -16,7 +16,7 @@ pub(crate) enum Runs {
     /// List runs and their current activity
     #[command(after_help = LIST)]
     List(RunsList),
-    /// Shows all there is about a run: how it stands, what it published, and its steps
+    /// Show all details of a run: its state, attributes and steps
     #[command(after_help = SHOW)]
     Show(RunsShow),
     /// List the operations of a run so far: steps, timers, children and
@@ -46,9 +46,9 @@ pub(crate) enum Runs {
     /// Print the journal of a run as it grows, until the run ends
     #[command(after_help = WATCH)]
     Watch(RunsWatch),
-    /// Removes runs that ended long ago, with all that they left
-    #[command(after_help = RETIRE)]
-    Retire(RunsRetire),
+    /// Remove runs that ended long ago, with their journals
+    #[command(after_help = PRUNE)]
+    Prune(RunsPrune),
     /// List queues and their limits
     #[command(after_help = QUEUES)]
     Queues(RunsQueues),
@@ -63,14 +63,14 @@ Examples:
   tidelock runs list --store app.db
   tidelock runs list --workflow order --status failed --store app.db
   tidelock runs list --attribute customer=c-7 --since 2h --store app.db
-  tidelock runs list --status running --before 1d --store app.db        those that nothing has happened to for a day
+  tidelock runs list --status running --before 1d --store app.db        no change for a day
   tidelock runs list --status failed --prefix order- --limit 20 --store app.db
   tidelock runs list --status running --watch=5s --store app.db
   tidelock runs list --status failed --store app.db -o jsonl | jq -r .run
 
-Runs are listed newest first, by their start. A page ends with a cursor for the next one; runs that start or end meanwhile
-neither repeat nor skip others. With conditions that few runs meet, a page may be short and still have a next one. The counts
-are of what is listed. With -o json, times are microseconds since 1970, UTC.";
+Runs are listed newest first, by their start. Each page ends with a cursor for the next one; runs that start or end between two
+pages neither repeat nor hide others. With a condition that few runs meet, a short page may have a next one. The counts are
+those of the page.";
 
 /// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -130,15 +130,15 @@ Examples:
   tidelock runs show order-17 --store app.db
   tidelock runs show order-17 --store app.db -o json | jq .output
 
-On a terminal, the values of steps are cut where the line ends; with -o json they are whole.";
+On a terminal, the values of steps are truncated to the line; -o json prints them completely.";
 
 const STEPS: &str = "\
 Examples:
   tidelock runs steps order-17 --store app.db
   tidelock runs steps order-17 --store app.db -o jsonl | jq 'select(.state == \"failed\")'
 
-Steps are listed when they have ended or failed: one that is just under way is not recorded yet. Of a run that continued as new,
-those since then are listed.";
+Steps are listed when they have completed or failed; a step in flight is not recorded yet. For a run that continued as new, the
+list begins there.";
 
 /// `tidelock runs steps`
 #[derive(Clone, Debug, Args)]
@@ -177,8 +177,8 @@ const HISTORY: &str = "\
 Example:
   tidelock runs history order-17 --store app.db > tests/order-17.json
 
-The test gives it to tidelock::workflow::replay with the code as it is now. Inputs and results of steps are in it as they were recorded:
-keep what is secret out of the tests.";
+A test passes it to tidelock::workflow::replay with the current code. It contains the recorded inputs and results of steps, so
+keep secrets out of it.";
 
 const START: &str = "\
 Examples:
@@ -188,8 +188,8 @@ Examples:
   tidelock runs start report --after 2h --priority 1 --store app.db
   tidelock runs start order --input '{\"item\": \"tea\"}' --wait --store app.db
 
-Without an input it is null. Started again with the same id and input, it is the same run; with another input, it ends with 4.
-With --wait, what the run brought is printed and its id goes to standard error; a run that fails or is cancelled ends it with 6.";
+The default input is null. A second start with the same id and input returns the same run; with another input, the command exits
+with 4. With --wait, the output is printed and the id goes to standard error; a failed or cancelled run exits with 6.";
 
 /// `tidelock runs start`
 #[derive(Clone, Debug, Args)]
@@ -209,7 +209,7 @@ pub(crate) struct RunsStart {
     /// workflow]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<String>,
-    /// Priority, from 0 (last) to 9 (first); 5 is usual
+    /// Priority, from 0 (last) to 9 (first); 5 is the default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: Option<u8>,
     /// Delay of the start, such as 2h
@@ -232,8 +232,8 @@ Examples:
   tidelock runs signal order-17 paid --value '{\"amount\": 20}' --id payment-3 --store app.db
   tidelock runs signal order-17 paid --value - --store app.db < paid.json
 
-Without a value it is null. A signal that comes early waits for the run. Sent again with the same id, it is heard once. Only the
-workflow knows which values fit: one that does not fit can fail the run.";
+The default value is null. An early signal waits for the run. A signal with the same id is delivered once. The workflow alone
+decides which values are valid; an invalid one can fail the run.";
 
 /// `tidelock runs signal`
 #[derive(Clone, Debug, Args)]
@@ -258,8 +258,7 @@ Examples:
   tidelock runs cancel order-17 --reason 'the customer called' --store app.db
   tidelock runs cancel order-17 --yes --store app.db
 
-What the run waits for is given up, a step that has begun comes to its end, and the workflow cleans up. It may take a while:
-`tidelock runs watch` follows it.";
+Pending waits are cancelled, a step in flight completes, and the workflow cleans up. `tidelock runs watch` follows the run.";
 
 /// `tidelock runs cancel`
 #[derive(Clone, Debug, Args)]
@@ -281,8 +280,8 @@ const RESUME: &str = "\
 Examples:
   tidelock runs resume order-17 --reason 'the bank is back' --store app.db
 
-A run that failed tries the step again that failed it, with a fresh budget. One that is put off or blocked is tried at once. A run
-that is completed or cancelled, or has taken back what it did, ends this with 4.";
+A failed run retries the step that failed, with a fresh retry budget. A run in backoff or blocked is retried at once. For a
+completed, cancelled or compensated run, the command exits with 4.";
 
 /// `tidelock runs resume`
 #[derive(Clone, Debug, Args)]
@@ -299,11 +298,11 @@ pub(crate) struct RunsResume {
 
 const FORK: &str = "\
 Examples:
-  tidelock runs steps order-17 --store app.db                       the names of its steps
+  tidelock runs steps order-17 --store app.db                       its steps
   tidelock runs fork order-17 --from charge --store app.db
   tidelock runs fork order-17 --from charge --id order-17-again --store app.db
 
-The other run stays as it is, and so does what its steps did outside of the store. An id that is taken ends this with 4.";
+The other run, and the effects of its steps outside the store, stay unchanged. If the id is taken, the command exits with 4.";
 
 /// `tidelock runs fork`
 #[derive(Clone, Debug, Args)]
@@ -327,9 +326,8 @@ Examples:
   tidelock runs watch order-17 --store app.db -o json | jq -c 'select(.entry == \"tried\") | .payload'
   tidelock runs watch order-17 --store app.db > /dev/null && echo completed
 
-It begins with what the run did so far; of a run that continued as new, with what it did since then. It ends with 0 when the run is
-completed, with 6 when it failed or was cancelled, and with 1 when it is interrupted: the run goes on then. When nobody reads its
-output any more, it ends with 0.";
+The output begins with the journal so far; for a run that continued as new, with the journal since then. The command exits with 0
+when the run completes or the output is closed, with 6 when the run fails or is cancelled, and with 1 when interrupted.";
 
 /// `tidelock runs watch`
 #[derive(Clone, Debug, Args)]
@@ -341,17 +339,16 @@ pub(crate) struct RunsWatch {
     pub(crate) place: Source,
 }
 
-const RETIRE: &str = "\
+const PRUNE: &str = "\
 Examples:
-  tidelock runs retire --older 30d --dry-run --store app.db          how many would it be?
-  tidelock runs retire --older 30d --limit 1000 --yes --store app.db
+  tidelock runs prune --older 30d --dry-run --store app.db          count the runs
+  tidelock runs prune --older 30d --limit 1000 --yes --store app.db
 
-Runs that have not ended are never removed, nor are runs whose parent has not. Interrupted, it has removed some of them, and the
-next call goes on.";
+Runs that have not ended, and runs whose parent has not, are never removed. After an interruption, the next call continues.";
 
-/// `tidelock runs retire`
+/// `tidelock runs prune`
 #[derive(Clone, Debug, Args)]
-pub(crate) struct RunsRetire {
+pub(crate) struct RunsPrune {
     /// Runs that ended longer ago than this, such as 30d
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) older: Duration,

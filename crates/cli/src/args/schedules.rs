@@ -8,22 +8,22 @@ use super::{Look, Pages, Source};
 /// `tidelock schedules`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Schedules {
-    /// List tasks with their next fires and last results
+    /// List schedules with their next times and last results
     #[command(after_help = LIST)]
     List(SchedulesList),
-    /// Show all details of a task, with its next fires and last runs
+    /// Show all details of a schedule, with its next times and last runs
     #[command(after_help = SHOW)]
     Show(SchedulesShow),
-    /// List the results of the last runs of a task, newest first
+    /// List the results of the last runs, newest first
     #[command(after_help = HISTORY)]
     History(SchedulesHistory),
-    /// Trigger a run of a task now, or backfill the fires of a past period
+    /// Trigger a run now, or backfill the ticks of a past period
     #[command(after_help = RUN)]
     Run(SchedulesRun),
-    /// Pause a task until it is resumed
+    /// Pause a schedule until it is resumed
     #[command(after_help = PAUSE)]
     Pause(SchedulesPause),
-    /// Resume a paused task
+    /// Resume a paused schedule
     #[command(after_help = RESUME)]
     Resume(SchedulesResume),
 }
@@ -34,12 +34,12 @@ Examples:
   tidelock schedules list --archived --store app.db
   tidelock schedules list --store app.db -o jsonl | jq -r 'select(.failures > 0) | .name'
 
-Next is the next fire on the timetable. With -o json, the times of the record are text, others microseconds since 1970, UTC.";
+Next is the next time of the schedule.";
 
 /// `tidelock schedules list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesList {
-    /// Include archived tasks
+    /// Include archived schedules
     #[arg(long)]
     pub(crate) archived: bool,
     /// The page
@@ -58,8 +58,8 @@ Examples:
 /// `tidelock schedules show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesShow {
-    /// Name of the task
-    pub(crate) task: String,
+    /// Name of the schedule
+    pub(crate) schedule: String,
     /// The store
     #[command(flatten)]
     pub(crate) look: Look,
@@ -73,8 +73,8 @@ Examples:
 /// `tidelock schedules history`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesHistory {
-    /// Name of the task
-    pub(crate) task: String,
+    /// Name of the schedule
+    pub(crate) schedule: String,
     /// The page; 20 rows by default
     #[command(flatten)]
     pub(crate) pages: Pages,
@@ -89,21 +89,21 @@ Examples:
   tidelock schedules run report --after 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z --dry-run --store app.db
   tidelock schedules run report --after 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z --yes --store app.db
 
-A scheduler that knows the task runs it as soon as it can, also while the task is paused. Without a time it prints the key of the
-fire. With one, the task runs for each fire after the one instant and up to the other, whether that has run before or not.";
+A worker that has the schedule runs it as soon as possible, even while it is paused. Without a period, the command prints the key
+of the tick. With one, the schedule runs for each tick after the first instant and up to the second, whether it ran before or not.";
 
 /// `tidelock schedules run`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesRun {
-    /// Name of the task
-    pub(crate) task: String,
-    /// Run the fires after this instant, such as 2026-03-01T00:00:00Z
+    /// Name of the schedule
+    pub(crate) schedule: String,
+    /// Run the ticks after this instant, such as 2026-03-01T00:00:00Z
     #[arg(long, value_name = "INSTANT", requires = "to")]
     pub(crate) after: Option<Timestamp>,
-    /// Run the fires up to this instant
+    /// Run the ticks up to this instant
     #[arg(long, value_name = "INSTANT", requires = "after")]
     pub(crate) to: Option<Timestamp>,
-    /// Only count the fires
+    /// Only count the ticks
     #[arg(long, requires = "after")]
     pub(crate) dry_run: bool,
     /// Skip the confirmation; required without a terminal
@@ -118,13 +118,13 @@ const PAUSE: &str = "\
 Examples:
   tidelock schedules pause report --reason 'the printer is broken' --store app.db
 
-A run that is under way ends. Fires that come meanwhile do not run, also not later.";
+A run in flight completes. Ticks during the pause never run.";
 
 /// `tidelock schedules pause`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesPause {
-    /// Name of the task
-    pub(crate) task: String,
+    /// Name of the schedule
+    pub(crate) schedule: String,
     /// Reason, which is recorded
     #[arg(long, value_name = "TEXT", default_value = "paused at the command line")]
     pub(crate) reason: String,
@@ -140,8 +140,8 @@ Examples:
 /// `tidelock schedules resume`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesResume {
-    /// Name of the task
-    pub(crate) task: String,
+    /// Name of the schedule
+    pub(crate) schedule: String,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

@@ -46,7 +46,7 @@ pub(crate) struct Reached {
     /// Token file, created if missing [default: the file of the store, with
     /// .tokens after it]
     #[arg(long, value_name = "FILE")]
-    pub(crate) tokens: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
     /// Serve TLS with this certificate chain, in PEM; reloaded when the file
     /// changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -65,7 +65,7 @@ pub(crate) struct Reached {
     /// a proxy that forwards the requests of many clients
     #[arg(long)]
     pub(crate) no_back_off: bool,
-    /// Do not sweep expired documents, tombstones and operation records
+    /// Do not sweep expired documents, tombstones and receipts
     #[arg(long)]
     pub(crate) no_housekeeping: bool,
     /// Log level on standard error [env: TIDELOCK_LOG]

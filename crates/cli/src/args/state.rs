@@ -32,16 +32,16 @@ pub(crate) enum State {
 
 const LIST: &str = "\
 Examples:
-  tidelock state list --store app.db                    all records
-  tidelock state list session --store app.db            those of a kind
-  tidelock state list 'session(\"s-1\")' --store app.db   those of one session
-  tidelock state list 'session(\"s-' --store app.db       those of sessions whose id begins with s-";
+  tidelock state list --store app.db
+  tidelock state list --prefix session --store app.db              records of a kind
+  tidelock state list --prefix 'session(\"s-1\")' --store app.db     records of one session
+  tidelock state list --prefix 'session(\"s-' --store app.db         records of sessions whose id begins with s-";
 
 /// `tidelock state list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateList {
-    /// Prefix of the keys: a kind, or a key with its first arguments [default:
-    /// all keys]
+    /// Only keys with this prefix: a kind, or a key with its first arguments
+    #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
     /// The page
     #[command(flatten)]
@@ -56,7 +56,7 @@ Examples:
   tidelock state get 'session(\"s-1\", \"cart\")' --store app.db
   tidelock state get 'session(\"s-1\", \"cart\")' --store app.db -o json | jq .version
 
-Single quotes keep the shell away from the key. With -o json, times are microseconds since 1970, UTC.";
+Single quotes protect the key from the shell.";
 
 /// `tidelock state get`
 #[derive(Clone, Debug, Args)]
@@ -86,9 +86,9 @@ Examples:
   tidelock state get 'limits(\"mail\")' --store app.db | jq '.per_hour += 1' |
       tidelock state set 'limits(\"mail\")' - --if-version 7 --store app.db
 
-Without a condition, the version that is there is read first and written against, so a writer in the same moment ends
-this one with 4 instead of being overwritten. The same value is not written again. When the record expires, it still does.
-If the record has a history, the write is told in it. With -o json, the record as it was before is printed, too.";
+Without a condition, the command writes against the version that it has just read, and exits with 4 on a concurrent write. An
+equal value is not written again. The expiry of the record is kept. If the record has a history, the write is part of it. With
+-o json, the previous record is printed as well.";
 
 /// `tidelock state set`
 #[derive(Clone, Debug, Args)]
@@ -117,7 +117,8 @@ Examples:
   tidelock state delete 'session(\"s-1\", \"cart\")' --store app.db
   tidelock state delete 'session(\"s-1\", \"cart\")' --if-version 7 --yes --store app.db -o json > before.json
 
-It is asked about, or needs --yes. With -o json, the record as it was before is printed. If the record has a history, the deletion is told in it.";
+A confirmation or --yes is required. With -o json, the previous record is printed. If the record has a history, the deletion is
+part of it.";
 
 /// `tidelock state delete`
 #[derive(Clone, Debug, Args)]
@@ -138,7 +139,7 @@ pub(crate) struct StateDelete {
 const HISTORY: &str = "\
 Examples:
   tidelock state history 'session(\"s-1\", \"cart\")' --store app.db
-  tidelock state history 'session(\"s-1\", \"cart\")' --limit 5 --before 40 --store app.db -o json";
+  tidelock state history 'session(\"s-1\", \"cart\")' --limit 5 --cursor 40 --store app.db -o json";
 
 /// `tidelock state history`
 #[derive(Clone, Debug, Args)]
@@ -148,8 +149,8 @@ pub(crate) struct StateHistory {
     /// Maximum number of writes [default: 20; with -o jsonl all of them]
     #[arg(long, value_name = "N", value_parser = rows)]
     pub(crate) limit: Option<usize>,
-    /// Only writes before this number
-    #[arg(long, value_name = "N", visible_alias = "before")]
+    /// Continue before this write, the cursor of the previous page
+    #[arg(long, value_name = "N")]
     pub(crate) cursor: Option<u64>,
     /// The store
     #[command(flatten)]
@@ -161,8 +162,8 @@ Examples:
   tidelock state watch 'session(\"s-1\", \"cart\")' --store app.db
   tidelock state watch 'session(\"s-1\", \"cart\")' --store app.db -o json | jq -c .value
 
-The version that is there comes first. Versions that follow each other quickly may be passed over; the newest never is.
-With -o json, each is an object on a line of its own; one without a version says that there is no record.";
+The current version comes first. Versions in quick succession may be skipped; the newest never is. With -o json, each version is
+an object on a line; one without a version means that the record does not exist.";
 
 /// `tidelock state watch`
 #[derive(Clone, Debug, Args)]

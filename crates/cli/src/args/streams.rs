@@ -2,10 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::operate::{self, StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize};
-use super::operate::{StreamsReplay, StreamsReset, StreamsStatus};
 use super::place::rows;
-use super::work::{self, StreamsBlocked, StreamsExport, StreamsImport};
+use super::transfer::{self, StreamsExport, StreamsImport};
 use super::{Consent, Look, Pages, Source};
 
 /// The verbs of `tidelock streams`.
@@ -18,7 +16,7 @@ pub(crate) enum Streams {
     /// Print the events of a stream; exit with 3 when it does not exist
     #[command(after_help = SHOW)]
     Show(StreamsShow),
-    /// Prints what happened and then what happens, in the order of the log, until Ctrl-C
+    /// Follow the log: print past and new events in order, until Ctrl-C
     #[command(after_help = TAIL)]
     Tail(StreamsTail),
     /// Append an event at the current version; exit with 4 on a conflict
@@ -28,57 +26,26 @@ pub(crate) enum Streams {
     #[command(after_help = CLOSE)]
     Close(StreamsClose),
     /// Write streams as JSON lines, for a copy in another store
-    #[command(after_help = work::EXPORT)]
+    #[command(after_help = transfer::EXPORT)]
     Export(StreamsExport),
     /// Import what `export` wrote; events that are already present stay as
     /// they are
-    #[command(after_help = work::IMPORT)]
+    #[command(after_help = transfer::IMPORT)]
     Import(StreamsImport),
-    /// Lists work that is blocked; ends with 5 when there is any
-    #[command(after_help = work::BLOCKED)]
-    Blocked(StreamsBlocked),
-    /// Show the progress, lag, holders and errors of reactions
-    #[command(after_help = operate::STATUS)]
-    Status(StreamsStatus),
-    /// Resume blocked work where it stopped, with a fresh retry budget
-    #[command(after_help = operate::UNBLOCK)]
-    Unblock(StreamsOperate),
-    /// Restart work from the beginning; the current holder is fenced off
-    #[command(after_help = operate::RESET)]
-    Reset(StreamsReset),
-    /// Make work in backoff due at once
-    #[command(after_help = operate::RETRY)]
-    Retry(StreamsOperate),
-    /// Change the priority of work
-    #[command(after_help = operate::PRIORITIZE)]
-    Prioritize(StreamsPrioritize),
-    /// Park the event that blocks each key of a reaction; the key continues
-    /// with the next one
-    #[command(after_help = operate::PARK)]
-    Park(StreamsPark),
-    /// List the parked events of a reaction
-    #[command(after_help = operate::PARKED)]
-    Parked(StreamsParked),
-    /// Retry parked events once
-    #[command(after_help = operate::REPLAY)]
-    Replay(StreamsReplay),
-    /// Drop parked events: the reaction never handles them
-    #[command(after_help = operate::DROP)]
-    Drop(StreamsReplay),
 }
 
 const LIST: &str = "\
 Examples:
-  tidelock streams list --store app.db                  all streams
-  tidelock streams list order --store app.db            those of a kind
-  tidelock streams list 'order(\"o-' --store app.db       those of orders whose id begins with o-
-  tidelock streams list order --limit 20 --cursor 'order(\"o-7\")' --store app.db";
+  tidelock streams list --store app.db
+  tidelock streams list --prefix order --store app.db              streams of a kind
+  tidelock streams list --prefix 'order(\"o-' --store app.db         streams of orders whose id begins with o-
+  tidelock streams list --prefix order --limit 20 --cursor 'order(\"o-7\")' --store app.db";
 
 /// `tidelock streams list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsList {
-    /// Prefix of the keys: a kind, or a key with its first arguments [default:
-    /// all keys]
+    /// Only keys with this prefix: a kind, or a key with its first arguments
+    #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
     /// The page
     #[command(flatten)]
@@ -96,8 +63,7 @@ Examples:
   tidelock streams show 'order(\"o-1\")' --store app.db -o jsonl | jq .payload
   tidelock streams show 'order(\"o-1\")' --backward --watch --store app.db
 
-Versions count from 0. On a terminal, payloads are cut where the line ends; with -o json and jsonl they are whole, and times
-are microseconds since 1970, UTC.";
+Versions start at 0. On a terminal, payloads are truncated to the line; -o json and jsonl print them completely.";
 
 /// `tidelock streams show`
 #[derive(Clone, Debug, Args)]
@@ -124,12 +90,12 @@ pub(crate) struct StreamsShow {
 
 const TAIL: &str = "\
 Examples:
-  tidelock streams tail --store app.db                           everything, from the first event on
-  tidelock streams tail --from now --store app.db                only what happens from now on
+  tidelock streams tail --store app.db                           all events, from the first on
+  tidelock streams tail --from now --store app.db                only new events
   tidelock streams tail 'order(\"o-1\")' --store app.db            one stream
   tidelock streams tail --prefix order --type Paid --from 1200 --store app.db -o json | jq -c .payload
 
-Interrupted, it says on standard error where to go on with --from. It also ends when nobody reads its output any more.";
+When interrupted, the command prints on standard error the --from that continues. It also ends when its output is closed.";
 
 /// `tidelock streams tail`
 #[derive(Clone, Debug, Args)]
@@ -183,8 +149,8 @@ Examples:
   tidelock streams append 'order(\"o-1\")' Paid '{\"amount\": 20}' --if-version 3 --store app.db
   tidelock streams append 'order(\"o-2\")' Placed - --if-absent --store app.db < placed.json
 
-Without a condition, the version that is there is read first and appended to, so a writer in the same moment ends this one
-with 4. Nothing checks the rules of your aggregates: what is appended has happened.";
+Without a condition, the command appends to the version that it has just read, and exits with 4 on a concurrent append. The
+rules of your aggregates are not checked.";
 
 /// `tidelock streams append`
 #[derive(Clone, Debug, Args)]
@@ -216,7 +182,7 @@ Examples:
   tidelock streams close 'order(\"o-1\")' --dry-run --store app.db
   tidelock streams close 'order(\"o-1\")' --if-version 7 --yes --store app.db
 
-The events stay and can be read. A stream is never opened again. Somebody who appends in the same moment ends this with 4.";
+The events stay readable. A closed stream cannot be reopened. The command exits with 4 on a concurrent append.";
 
 /// `tidelock streams close`
 #[derive(Clone, Debug, Args)]

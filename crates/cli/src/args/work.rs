@@ -1,91 +1,113 @@
-//! Arguments of `tidelock streams` for copying streams and listing blocked
-//! work.
+//! Arguments of `tidelock work`.
 
-use std::path::PathBuf;
-
-use clap::Args;
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Consent, Look, Pages, Source};
 
-pub(super) const EXPORT: &str = "\
-Examples:
-  tidelock streams export --file all.jsonl --store app.db
-  tidelock streams export order --store app.db | gzip > orders.jsonl.gz
-
-The first line says what the file is; then each event is an object on a line of its own, in the order of the log. A stream
-that was truncated is noted before its first event, or at the end when no event is left; a closed one is noted at the end. What
-is written is everything up to the last event that was there when it began. A file appears under its name when it is whole.
-A stream that is truncated while it is exported ends it with 4: export again. Records, work and leases are not exported, nor
-what Tidelock keeps for itself (kinds that begin with tidelock.).";
-
-/// `tidelock streams export`
-#[derive(Clone, Debug, Args)]
-pub(crate) struct StreamsExport {
-    /// Prefix of the keys: a kind, or a key with its first arguments [default:
-    /// all keys]
-    pub(crate) prefix: Option<String>,
-    /// File to write [default: standard output]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
-    /// The store
-    #[command(flatten)]
-    pub(crate) place: Source,
+/// `tidelock work`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Work {
+    /// List rows of work: their holders, due times and errors
+    #[command(after_help = LIST)]
+    List(WorkList),
+    /// Show all details of a row of work; exit with 3 when it does not exist
+    #[command(after_help = SHOW)]
+    Show(WorkShow),
+    /// List blocked work; exit with 5 when there is any
+    #[command(after_help = BLOCKED)]
+    Blocked(WorkBlocked),
+    /// Resume blocked work where it stopped, with a fresh retry budget
+    #[command(after_help = UNBLOCK)]
+    Unblock(WorkOperate),
+    /// Make work in backoff due at once
+    #[command(after_help = RETRY)]
+    Retry(WorkOperate),
+    /// Restart work from the beginning; the current holder is fenced off
+    #[command(after_help = RESET)]
+    Reset(WorkOperate),
+    /// Change the priority of work
+    #[command(after_help = PRIORITIZE)]
+    Prioritize(WorkPrioritize),
 }
 
-pub(super) const IMPORT: &str = "\
-Examples:
-  tidelock streams import --file all.jsonl --dry-run --store copy.db            how much would it be?
-  tidelock streams import --file all.jsonl --store copy.db
-  gunzip < orders.jsonl.gz | tidelock streams import --yes --store postgres://me@db/app
-  tidelock streams import --file all.jsonl --from-line 1502 --store copy.db     goes on after a mistake was mended
-
-It is counted and asked about, or needs --yes; what comes on standard input cannot be counted before.
-
-Events keep their ids, versions, types, payloads, notes and conversations, so importing a file again changes nothing. Positions
-and times are the store's own; the time of the event in its first store is noted as original_at in the notes of its meta. Up to
-500 events are one batch, all or nothing. A stream that has other events here ends the import with 4 and the number of the line.
-
-A stream that was truncated begins with version n in the file. It is imported only where the event of version n is already, or
-with --begin-later where there is no event of it at all: then it begins with version n here, too. What the removed events said
-is not in the file, so a program that needs them, or a snapshot of them, must get it in another way. Reactions that run on the
-store handle what is imported like everything that happens.";
-
-/// `tidelock streams import`
+/// Conditions on work rows.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct StreamsImport {
-    /// File to read [default: standard input]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
-    /// Start with this line; the first line is always read
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
-    pub(crate) from_line: u64,
-    /// Skip streams that conflict with the store, instead of stopping at the
-    /// first
-    #[arg(long)]
-    pub(crate) skip_conflicts: bool,
-    /// Create truncated streams, beginning with the version of their oldest
-    /// remaining event
-    #[arg(long)]
-    pub(crate) begin_later: bool,
-    /// The confirmation
-    #[command(flatten)]
-    pub(crate) consent: Consent,
-    /// The store
-    #[command(flatten)]
-    pub(crate) place: Source,
+pub(crate) struct Rows {
+    /// Only work in this queue
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Option<String>,
+    /// Only work whose key matches this pattern
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) pattern: Option<String>,
 }
 
-pub(super) const BLOCKED: &str = "\
+const LIST: &str = "\
 Examples:
-  tidelock streams blocked --store app.db
-  tidelock streams blocked --lane mails --like '^mail' --store app.db -o jsonl | jq -r .key
-  tidelock streams blocked --store app.db > /dev/null || page-somebody
+  tidelock work list --store app.db
+  tidelock work list --queue mails --state leased --watch --store app.db
+  tidelock work list --state blocked --store app.db -o jsonl | jq -r .key
+  tidelock work list --all --store app.db          include internal rows: runs, reactions, leases
 
-A pattern knows ^, $, . and .*, and is matched with the kind of the key and its arguments, set apart by blanks.";
+A pattern supports ^, $, . and .*, and is matched with the kind of the key and its arguments, separated by spaces.";
 
-/// `tidelock streams blocked`
+/// The state of a row of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkState {
+    /// Blocked until an operator acts
+    Blocked,
+    /// Leased by a worker
+    Leased,
+    /// Neither leased nor blocked
+    Free,
+}
+
+/// `tidelock work list`
 #[derive(Clone, Debug, Args)]
-pub(crate) struct StreamsBlocked {
+pub(crate) struct WorkList {
+    /// The rows
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+    /// Only rows in this state
+    #[arg(long, value_enum)]
+    pub(crate) state: Option<WorkState>,
+    /// Include internal rows: kinds that begin with tidelock.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
+    /// The store
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+const SHOW: &str = "\
+Examples:
+  tidelock work show 'mail(\"o-1\")' --store app.db
+  tidelock work show 'mail(\"o-1\")' --watch --store app.db";
+
+/// `tidelock work show`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkShow {
+    /// Key, such as 'mail("o-1")'
+    pub(crate) key: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+const BLOCKED: &str = "\
+Examples:
+  tidelock work blocked --store app.db
+  tidelock work blocked --queue mails --pattern '^mail' --store app.db -o jsonl | jq -r .key
+  tidelock work blocked --store app.db > /dev/null || send-alert
+
+The list includes the rows of reactions and runs. A pattern supports ^, $, . and .*, and is matched with the kind of the key and
+its arguments, separated by spaces.";
+
+/// `tidelock work blocked`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkBlocked {
     /// The rows
     #[command(flatten)]
     pub(crate) rows: Rows,
@@ -97,13 +119,65 @@ pub(crate) struct StreamsBlocked {
     pub(crate) look: Look,
 }
 
-/// Conditions on work rows.
+const UNBLOCK: &str = "\
+Examples:
+  tidelock work unblock 'mail(\"o-1\")' 'mail(\"o-2\")' --store app.db
+  tidelock work unblock --queue mails --dry-run --store app.db      count and show the rows
+  tidelock work unblock --pattern '^mail' --store app.db
+  tidelock work unblock --yes --store app.db                        all blocked rows
+
+Without keys and conditions, all blocked work is selected. That, or more than 100 rows, requires a confirmation or --yes.";
+
+const RETRY: &str = "\
+Examples:
+  tidelock work retry 'mail(\"o-1\")' --store app.db
+  tidelock work retry --queue mails --dry-run --store app.db
+  tidelock work retry --pattern '^mail' --store app.db
+
+Blocked and leased rows are left unchanged. Without keys and conditions, all other rows are selected. That, or more than 100
+rows, requires a confirmation or --yes. For a key of a reaction, use `tidelock reactions retry`.";
+
+const RESET: &str = "\
+Examples:
+  tidelock work reset 'import(\"orders\")' --store app.db
+  tidelock work reset --queue projections --dry-run --store app.db
+  tidelock work reset --queue projections --yes --store app.db
+
+A condition selects all matching rows, including leased ones. Without keys and conditions, all blocked work is selected. That,
+or more than 100 rows, requires a confirmation or --yes. Effects of handlers are not undone. For a key of a reaction, use
+`tidelock reactions reset`, which also deletes its dead letters.";
+
+/// `tidelock work unblock`, `retry` and `reset`
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Rows {
-    /// Only work of this lane
-    #[arg(long, value_name = "LANE")]
-    pub(crate) lane: Option<String>,
-    /// Only work whose key matches this pattern
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) like: Option<String>,
+pub(crate) struct WorkOperate {
+    /// Keys of the work, such as 'mail("o-1")'
+    #[arg(value_name = "KEY", conflicts_with_all = ["queue", "pattern"])]
+    pub(crate) keys: Vec<String>,
+    /// The rows
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+    /// The confirmation
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Source,
+}
+
+const PRIORITIZE: &str = "\
+Examples:
+  tidelock work prioritize 9 'mail(\"o-1\")' --store app.db
+  tidelock work prioritize 1 --queue mails --dry-run --store app.db
+
+Keys or a condition are required. More than 100 rows require a confirmation or --yes.";
+
+/// `tidelock work prioritize`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkPrioritize {
+    /// Priority, from 0 (last) to 9 (first); 5 is the default
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub(crate) priority: u8,
+    /// The selection and the options
+    #[command(flatten)]
+    pub(crate) operate: WorkOperate,
 }

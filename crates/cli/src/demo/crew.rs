@@ -129,7 +129,7 @@ impl Crew {
         let stopped = self.notes.note(ChaosEvent::WorkerStopped { worker: name.clone(), for_ms });
         let going_on = async {
             tokio::time::sleep(STANDSTILL).await;
-            kill_process(pid, Signal::CONT).context("a worker that was stopped cannot go on")
+            kill_process(pid, Signal::CONT).context("a stopped worker cannot continue")
         };
         // Both run concurrently: a worker suspended in the middle of a write locks the file for all processes, this note
         // included.

@@ -100,7 +100,7 @@ impl Seen {
             (Some(oldest), Some(now)) => {
                 let found =
                     format!("{some}{}, the oldest for {} s", self.overdue, now.since(oldest).as_secs());
-                report.warn("overdue", found, "start workers for these lanes, or more of them");
+                report.warn("overdue", found, "start workers, or more workers, for these queues");
             }
             _ => report.ok("overdue", "none"),
         }

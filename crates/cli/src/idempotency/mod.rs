@@ -2,7 +2,7 @@
 //!
 //! The commands open an existing store and create none.
 
-mod forget;
+mod delete;
 mod list;
 mod show;
 
@@ -18,8 +18,8 @@ pub(crate) async fn run(verb: IdempotencyVerb) -> Result<Exit> {
     match verb {
         IdempotencyVerb::List(options) => list::run(&options).await,
         IdempotencyVerb::Show(options) => show::run(&options).await,
-        IdempotencyVerb::Forget(options) => {
-            on(&options.place, async |keys| forget::run(&keys, &options).await).await
+        IdempotencyVerb::Delete(options) => {
+            on(&options.place, async |keys| delete::run(&keys, &options).await).await
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn signal(options: &RunsSignal) -> Result<Exit> {
     on(&options.place, async |client, _| {
         client.signal_named(run, name, id, value).await?;
         let report = Signalled { run, signal: name, id };
-        told(options.place.output, &report, format!("{} will hear {}", shown(run), output::flat(name)))
+        told(options.place.output, &report, format!("{} will receive {}", shown(run), output::flat(name)))
     })
     .await
 }

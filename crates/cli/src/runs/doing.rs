@@ -25,7 +25,7 @@ pub(super) fn whole(doing: &Doing) -> String {
         }
         Doing::Waits { until: None } => "waits for signals or children".to_owned(),
         Doing::PutOff { reason, next, .. } => {
-            format!("put off until {}: {}", output::instant(*next), output::flat(reason))
+            format!("backoff until {}: {}", output::instant(*next), output::flat(reason))
         }
         Doing::Over => "nothing: it is over".to_owned(),
         _ => words(doing),

@@ -7,8 +7,8 @@ mod doing;
 mod entry;
 mod keys;
 mod list;
+mod prune;
 mod queues;
-mod retire;
 mod show;
 mod start;
 mod watch;
@@ -46,8 +46,8 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
             on(&options.place, async |client, _| change::fork(&client, &options).await).await
         }
         Runs::Watch(options) => Box::pin(watch::run(&options)).await,
-        Runs::Retire(options) => {
-            on(&options.place, async |client, store| retire::run(&client, &*store, &options).await).await
+        Runs::Prune(options) => {
+            on(&options.place, async |client, store| prune::run(&client, &*store, &options).await).await
         }
         Runs::Queues(options) => queues::list(&options).await,
         Runs::Limit(options) => {

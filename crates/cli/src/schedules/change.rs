@@ -1,4 +1,4 @@
-//! `tidelock schedules run`, `pause` and `resume`: commands that change a task.
+//! `tidelock schedules run`, `pause` and `resume`: commands that change a schedule.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -14,27 +14,27 @@ use crate::{ask, output};
 /// The printed report of a triggered run.
 #[derive(Debug, Serialize)]
 struct Asked<'a> {
-    task: &'a str,
+    schedule: &'a str,
     key: String,
 }
 
-/// Triggers a run, or backfills the fires of a past period.
+/// Triggers a run, or backfills the ticks of a past period.
 pub(super) async fn run(tasks: &Schedules, options: &SchedulesRun) -> Result<Exit> {
-    let task = options.task.as_str();
+    let schedule = options.schedule.as_str();
     if let (Some(after), Some(to)) = (options.after, options.to) {
         return backfill(tasks, options, after, to).await;
     }
-    let key = tasks.run_now(task).await?;
+    let key = tasks.run_now(schedule).await?;
     let shown = output::flat(&key);
-    told(options.place.output, &Asked { task, key }, shown)
+    told(options.place.output, &Asked { schedule, key }, shown)
 }
 
 /// The printed report of a backfill.
 #[derive(Debug, Serialize)]
 struct Filled<'a> {
-    task: &'a str,
-    /// The number of fires in the period.
-    fires: usize,
+    schedule: &'a str,
+    /// The number of ticks in the period.
+    ticks: usize,
     dry_run: bool,
 }
 
@@ -44,41 +44,41 @@ async fn backfill(
     after: Timestamp,
     to: Timestamp,
 ) -> Result<Exit> {
-    let (task, format) = (options.task.as_str(), options.place.output);
-    let fires = tasks.count_backfill(task, after, to).await?;
-    let meant = match fires {
-        1 => format!("1 fire of {}", shown(task)),
-        _ => format!("{} fires of {}", output::number(fires as u64), shown(task)),
+    let (schedule, format) = (options.schedule.as_str(), options.place.output);
+    let ticks = tasks.count_backfill(schedule, after, to).await?;
+    let meant = match ticks {
+        1 => format!("1 tick of {}", shown(schedule)),
+        _ => format!("{} ticks of {}", output::number(ticks as u64), shown(schedule)),
     };
     if options.dry_run {
-        let report = Filled { task, fires, dry_run: true };
+        let report = Filled { schedule, ticks, dry_run: true };
         return told(format, &report, format!("{meant} would be run"));
     }
-    if fires > 0 && !ask::agreed(&format!("Run {meant}, whether they have run before or not?"), options.yes)?
+    if ticks > 0 && !ask::agreed(&format!("Run {meant}, whether they have run before or not?"), options.yes)?
     {
         return Ok(Exit::Failed);
     }
-    let fires = tasks.backfill(task, after, to).await?;
-    told(format, &Filled { task, fires, dry_run: false }, format!("{meant} will be run"))
+    let ticks = tasks.backfill(schedule, after, to).await?;
+    told(format, &Filled { schedule, ticks, dry_run: false }, format!("{meant} will be run"))
 }
 
 /// The printed report of a pause or a resumption.
 #[derive(Debug, Serialize)]
 struct Changed<'a> {
-    task: &'a str,
+    schedule: &'a str,
     paused: bool,
 }
 
-/// Pauses a task.
+/// Pauses a schedule.
 pub(super) async fn pause(tasks: &Schedules, options: &SchedulesPause) -> Result<Exit> {
-    let SchedulesPause { task, reason, place } = options;
-    tasks.pause(task, reason).await?;
-    told(place.output, &Changed { task, paused: true }, format!("{} is paused", shown(task)))
+    let SchedulesPause { schedule, reason, place } = options;
+    tasks.pause(schedule, reason).await?;
+    told(place.output, &Changed { schedule, paused: true }, format!("{} is paused", shown(schedule)))
 }
 
-/// Resumes a task.
+/// Resumes a schedule.
 pub(super) async fn resume(tasks: &Schedules, options: &SchedulesResume) -> Result<Exit> {
-    let SchedulesResume { task, place } = options;
-    tasks.resume(task).await?;
-    told(place.output, &Changed { task, paused: false }, format!("{} goes on", shown(task)))
+    let SchedulesResume { schedule, place } = options;
+    tasks.resume(schedule).await?;
+    told(place.output, &Changed { schedule, paused: false }, format!("{} is resumed", shown(schedule)))
 }

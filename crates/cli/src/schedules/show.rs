@@ -32,10 +32,10 @@ struct Task {
 pub(super) async fn run(options: &SchedulesShow) -> Result<Exit> {
     sight::whole(&options.look, async |store| {
         let tasks = Schedules::new(SharedStore::clone(store));
-        let view = tasks.show(&options.task).await?;
+        let view = tasks.show(&options.schedule).await?;
         // For a record that cannot be decoded, only its view is available.
-        let upcoming = tasks.upcoming(&options.task, FEW).await.unwrap_or_default();
-        let task = Task { view, upcoming, history: tasks.history(&options.task, FEW).await? };
+        let upcoming = tasks.upcoming(&options.schedule, FEW).await.unwrap_or_default();
+        let task = Task { view, upcoming, history: tasks.history(&options.schedule, FEW).await? };
         let notes = if task.history.is_empty() { vec!["no runs yet".to_owned()] } else { Vec::new() };
         let text = text(&task);
         Ok(Whole::new(task, text).notes(notes))
@@ -49,7 +49,7 @@ pub(super) async fn history(options: &SchedulesHistory) -> Result<Exit> {
         let before: Option<Timestamp> = ask.cursor.as_deref().map(str::parse).transpose()?;
         let tasks = Schedules::new(SharedStore::clone(store));
         let asked = if before.is_some() { MOST } else { (ask.limit + 1).min(MOST) };
-        let mut runs = tasks.history(&options.task, asked).await?;
+        let mut runs = tasks.history(&options.schedule, asked).await?;
         runs.retain(|run| before.is_none_or(|before| run.began < before));
         let more = runs.len() > ask.limit;
         runs.truncate(ask.limit);

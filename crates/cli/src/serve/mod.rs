@@ -59,12 +59,12 @@ pub(crate) async fn dev(options: &Dev) -> Result<Exit> {
 
 /// Returns the token file: the named one, or the one next to the store.
 fn tokens_of(reached: &Reached, address: &Address) -> Result<PathBuf> {
-    match (&reached.tokens, address) {
+    match (&reached.token_file, address) {
         (Some(path), _) => Ok(path.clone()),
         (None, Address::File(store)) => Ok(filesystem::beside(store, ".tokens")),
         (None, Address::Schema { .. }) => {
             let reason =
-                "a PostgreSQL store has no file that the tokens could stand beside; name one with --tokens";
+                "cannot choose a token file: a PostgreSQL store has no path; name one with --token-file";
             Err(UsageError(reason.to_owned()).into())
         }
     }

@@ -115,7 +115,7 @@ fn make(path: &Path) -> std::io::Result<std::fs::File> {
 fn private(path: &Path) -> Result<()> {
     let facts = std::fs::symlink_metadata(path)?;
     if !facts.is_file() {
-        return Err(Conflict("it is no file; name another one with --tokens".to_owned()).into());
+        return Err(Conflict("it is no file; name another one with --token-file".to_owned()).into());
     }
     #[cfg(unix)]
     {

@@ -47,6 +47,6 @@ fn absent(key: &Key) -> Vec<String> {
     let kind = output::quoted(&key.kind());
     vec![
         format!("error: there is no record {}", output::key(key)),
-        format!("hint: `tidelock state list {kind}` shows what there is"),
+        format!("hint: `tidelock state list --prefix {kind}` shows what there is"),
     ]
 }

@@ -50,7 +50,7 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
         let report = Report { stream: key, head, closed_at: None, changed: false, dry_run: true };
         return tell(&report, options.place.output);
     }
-    let question = format!("{} {}. Close it for ever?", output::key(key), ends(head));
+    let question = format!("{} {}. Close it permanently?", output::key(key), ends(head));
     if !ask::agreed(&question, options.consent.yes)? {
         return Ok(Exit::Failed);
     }

@@ -1,4 +1,4 @@
-//! `tidelock streams`: events, as operators view, follow, copy and append them, and stuck work.
+//! `tidelock streams`: events, as operators view, follow, copy and append them.
 //!
 //! The commands open an existing store and create none. A change is one batch, so a killed process has made all of it or
 //! nothing.
@@ -10,13 +10,11 @@ mod list;
 mod show;
 mod tail;
 mod transfer;
-mod work;
 
 use anyhow::Result;
 use tidelock::prelude::*;
-use tidelock::store::Operation;
 
-use crate::args::{Streams, StreamsPrioritize};
+use crate::args::Streams;
 use crate::exit::Exit;
 use crate::output;
 
@@ -30,19 +28,6 @@ pub(crate) async fn run(verb: Streams) -> Result<Exit> {
         Streams::Close(options) => close::run(&options).await,
         Streams::Export(options) => Box::pin(transfer::export(&options)).await,
         Streams::Import(options) => Box::pin(transfer::import(&options)).await,
-        Streams::Blocked(options) => work::blocked(&options).await,
-        Streams::Status(options) => Box::pin(work::status(&options)).await,
-        Streams::Unblock(options) => Box::pin(work::operate(&options, "unblock", Operation::Unblock)).await,
-        Streams::Reset(options) => Box::pin(work::reset(&options)).await,
-        Streams::Retry(options) => Box::pin(work::operate(&options, "retry", Operation::RetryNow)).await,
-        Streams::Prioritize(StreamsPrioritize { priority, operate }) => {
-            let operation = Operation::Prioritize(Priority::new(priority)?);
-            Box::pin(work::operate(&operate, "prioritize", operation)).await
-        }
-        Streams::Park(options) => Box::pin(work::park(&options)).await,
-        Streams::Parked(options) => Box::pin(work::parked(&options)).await,
-        Streams::Replay(options) => Box::pin(work::replay(&options, false)).await,
-        Streams::Drop(options) => Box::pin(work::replay(&options, true)).await,
     }
 }
 
@@ -66,7 +51,7 @@ fn absent(key: &Key) -> Vec<String> {
     let kind = output::quoted(&key.kind());
     vec![
         format!("error: there is no stream {}", output::key(key)),
-        format!("hint: `tidelock streams list {kind}` shows what there is"),
+        format!("hint: `tidelock streams list --prefix {kind}` shows what there is"),
     ]
 }
 

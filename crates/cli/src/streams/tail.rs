@@ -37,7 +37,7 @@ pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
     opened.close().await;
     if interrupted {
         let from = subscription.position().map_or_else(|| "beginning".to_owned(), |at| at.to_string());
-        eprintln!("interrupted; go on with --from {from}");
+        eprintln!("interrupted; continue with --from {from}");
     }
     ended.map(|()| Exit::Well)
 }

@@ -6,12 +6,12 @@ use super::snapshot::{Counts, Snapshot};
 use crate::output;
 
 /// The panels, in tab order.
-const PANELS: [&str; 4] = ["lanes", "stuck", "leases", "schedules"];
+const PANELS: [&str; 4] = ["queues", "blocked", "leases", "schedules"];
 
 /// The help text for the keys.
 const KEYS: [&str; 5] = [
     "q, Esc, Ctrl-C   ends it",
-    "p                pauses and goes on",
+    "p                pauses and resumes",
     "tab, arrows      the next panel, the one before",
     "up, down         scrolls; PgUp and PgDn by pages",
     "?                shows and hides this",
@@ -86,14 +86,14 @@ fn events(seen: &Snapshot) -> String {
 }
 
 fn work(seen: &Snapshot) -> String {
-    let Counts { ready, held, waiting, blocked, overdue, oldest_seconds } = &seen.work;
+    let Counts { ready, leased, waiting, blocked, overdue, oldest_seconds } = &seen.work;
     let more = if seen.more_work { "+" } else { "" };
     let oldest = match ready {
         0 => String::new(),
         _ => format!(", oldest {}", output::span(Duration::from_secs(*oldest_seconds))),
     };
     format!(
-        "work    {blocked} blocked, {ready}{more} ready, {held}{more} held, {waiting}{more} waiting, {overdue}{more} overdue{oldest}"
+        "work    {blocked} blocked, {ready}{more} ready, {leased}{more} leased, {waiting}{more} waiting, {overdue}{more} overdue{oldest}"
     )
 }
 
@@ -115,26 +115,26 @@ fn body(seen: &Snapshot, view: &View, columns: usize) -> Vec<String> {
         1 => stuck(seen, columns),
         2 => leases(seen, columns),
         3 => schedules(seen, columns),
-        _ => lanes(seen, columns),
+        _ => queues(seen, columns),
     }
 }
 
-fn lanes(seen: &Snapshot, columns: usize) -> Vec<String> {
+fn queues(seen: &Snapshot, columns: usize) -> Vec<String> {
     let name = columns.saturating_sub(40).clamp(10, 30);
     let mut lines = vec![format!(
         "{:<name$} {:>7} {:>7} {:>7} {:>7} {:>7}",
-        "lane", "blocked", "ready", "held", "waiting", "oldest"
+        "queue", "blocked", "ready", "leased", "waiting", "oldest"
     )];
-    lines.extend(seen.lanes.iter().map(|(lane, counts)| {
+    lines.extend(seen.queues.iter().map(|(queue, counts)| {
         let oldest = if counts.ready == 0 {
             String::new()
         } else {
             output::span(Duration::from_secs(counts.oldest_seconds))
         };
-        let lane = fitted(&output::flat(lane), name);
+        let queue = fitted(&output::flat(queue), name);
         format!(
-            "{lane:<name$} {:>7} {:>7} {:>7} {:>7} {oldest:>7}",
-            counts.blocked, counts.ready, counts.held, counts.waiting
+            "{queue:<name$} {:>7} {:>7} {:>7} {:>7} {oldest:>7}",
+            counts.blocked, counts.ready, counts.leased, counts.waiting
         )
     }));
     lines
@@ -159,7 +159,7 @@ fn leases(seen: &Snapshot, columns: usize) -> Vec<String> {
     let mut lines = vec![format!("{:<key$} {:>8} {:>7}  owner", "key", "left", "fence")];
     lines.extend(seen.leases.iter().map(|lease| {
         let left = if lease.until.has_come(seen.at) {
-            "ended".to_owned()
+            "expired".to_owned()
         } else {
             output::span(lease.until.since(seen.at))
         };
@@ -218,12 +218,13 @@ mod tests {
     }
 
     fn seen() -> Snapshot {
-        let mails = Counts { ready: 5, held: 3, waiting: 2, blocked: 1, overdue: 1, oldest_seconds: 75 };
-        let lanes = (0..30).map(|n| (format!("lane-{n:02}"), Counts { waiting: n, ..Counts::default() }));
-        let lanes: BTreeMap<String, Counts> = lanes.chain([("a-mails".to_owned(), mails.clone())]).collect();
+        let mails = Counts { ready: 5, leased: 3, waiting: 2, blocked: 1, overdue: 1, oldest_seconds: 75 };
+        let queues = (0..30).map(|n| (format!("queue-{n:02}"), Counts { waiting: n, ..Counts::default() }));
+        let queues: BTreeMap<String, Counts> =
+            queues.chain([("a-mails".to_owned(), mails.clone())]).collect();
         let stuck = Stuck {
             key: r#"mail("o-1")"#.to_owned(),
-            lane: "a-mails".to_owned(),
+            queue: "a-mails".to_owned(),
             since: at(-300),
             reason: "bad\u{1b}[31m\naddress".to_owned(),
         };
@@ -241,7 +242,7 @@ mod tests {
             events_per_second: Some(42.0),
             work: mails,
             more_work: false,
-            lanes,
+            queues,
             runs: BTreeMap::from([("completed", 200), ("running", 10)]),
             leases: vec![lease(r#"mail("o-2")"#, -5), lease(r#"mail("o-3")"#, 20)],
             stuck: vec![stuck],
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn scrolling_ends_with_the_last_line_and_keeps_the_names_of_the_columns() {
         let far = drawn(&View { scroll: 1_000, ..View::default() }, (80, 24));
-        assert!(far.contains("lane-29") && far.contains("blocked   ready"), "{far}");
+        assert!(far.contains("queue-29") && far.contains("blocked   ready"), "{far}");
         assert!(!far.contains("a-mails"));
     }
 
@@ -298,7 +299,7 @@ mod tests {
             }
         }
         assert!(drawn(&View { help: true, ..View::default() }, (80, 24)).contains("ends it"));
-        assert!(text(&seen()).contains("schedules") && text(&seen()).contains("lane-29"));
+        assert!(text(&seen()).contains("schedules") && text(&seen()).contains("queue-29"));
     }
 
     #[test]

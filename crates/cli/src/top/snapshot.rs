@@ -25,7 +25,7 @@ pub(crate) struct Counts {
     /// Due and unclaimed.
     pub(crate) ready: u64,
     /// Claimed by a worker.
-    pub(crate) held: u64,
+    pub(crate) leased: u64,
     /// Due later.
     pub(crate) waiting: u64,
     /// Blocked until an operator acts.
@@ -36,7 +36,7 @@ pub(crate) struct Counts {
     pub(crate) oldest_seconds: u64,
 }
 
-/// A lease that is held.
+/// A lease that is leased.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Lease {
     pub(crate) key: String,
@@ -49,7 +49,7 @@ pub(crate) struct Lease {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Stuck {
     pub(crate) key: String,
-    pub(crate) lane: String,
+    pub(crate) queue: String,
     pub(crate) since: Timestamp,
     pub(crate) reason: String,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Snapshot {
     pub(crate) work: Counts,
     /// Whether there is more work than was read.
     pub(crate) more_work: bool,
-    pub(crate) lanes: BTreeMap<String, Counts>,
+    pub(crate) queues: BTreeMap<String, Counts>,
     pub(crate) runs: BTreeMap<&'static str, u64>,
     /// The leases, in order of expiry.
     pub(crate) leases: Vec<Lease>,
@@ -97,7 +97,7 @@ impl Snapshot {
             events_per_second: before.and_then(|before| before.rate(position, at)),
             work: Counts::default(),
             more_work: false,
-            lanes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             runs: BTreeMap::new(),
             leases: Vec::new(),
             stuck: Vec::new(),
@@ -148,10 +148,10 @@ impl Snapshot {
     fn row(&mut self, row: WorkRow) {
         let counted = Counts::of(&row, self.at);
         self.work.add(&counted);
-        self.lanes.entry(row.lane.as_str().to_owned()).or_default().add(&counted);
+        self.queues.entry(row.lane.as_str().to_owned()).or_default().add(&counted);
         if let Some(blocked) = row.blocked {
-            let (key, lane) = (row.key.to_string(), row.lane.as_str().to_owned());
-            self.stuck.push(Stuck { key, lane, since: blocked.since, reason: blocked.reason });
+            let (key, queue) = (row.key.to_string(), row.lane.as_str().to_owned());
+            self.stuck.push(Stuck { key, queue, since: blocked.since, reason: blocked.reason });
         } else if let Some(lease) = row.lease {
             let (key, owner) = (row.key.to_string(), lease.owner.as_str().to_owned());
             self.leases.push(Lease { key, owner, fence: lease.fence.0, until: lease.until });
@@ -182,10 +182,10 @@ impl Snapshot {
 impl Counts {
     fn of(row: &WorkRow, now: Timestamp) -> Self {
         let mut counts = Self::default();
-        let held = row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
+        let leased = row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
         match ready_at(row) {
             _ if row.blocked.is_some() => counts.blocked = 1,
-            _ if held => counts.held = 1,
+            _ if leased => counts.leased = 1,
             Some(ready) if ready.has_come(now) => {
                 let waited = now.since(ready);
                 counts.ready = 1;
@@ -200,7 +200,7 @@ impl Counts {
 
     fn add(&mut self, other: &Self) {
         self.ready += other.ready;
-        self.held += other.held;
+        self.leased += other.leased;
         self.waiting += other.waiting;
         self.blocked += other.blocked;
         self.overdue += other.overdue;
@@ -217,8 +217,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_blocked_is_seen_behind_more_rows_than_are_looked_at() {
         let store: SharedStore = Arc::new(MemoryStore::new());
-        let job =
-            |name: String, lane: &str| NewWork::once(Key::new("job", [name]).unwrap(), lane.parse().unwrap());
+        let job = |name: String, queue: &str| {
+            NewWork::once(Key::new("job", [name]).unwrap(), queue.parse().unwrap())
+        };
         store.apply(Batch::new().enqueue(job("z".to_owned(), "last"))).await.unwrap();
         let owner: Owner = "w".parse().unwrap();
         let claim = Claim::lanes(&owner, ["last".parse().unwrap()], 1, Duration::from_secs(60));
@@ -231,7 +232,7 @@ mod tests {
         }
         let seen = Snapshot::take(&store, None).await.unwrap();
         assert_eq!((seen.work.blocked, seen.more_work), (1, true));
-        assert_eq!(seen.lanes["last"].blocked, 1);
+        assert_eq!(seen.queues["last"].blocked, 1);
         assert_eq!(seen.stuck.first().map(|stuck| stuck.reason.as_str()), Some("bad address"));
     }
 }

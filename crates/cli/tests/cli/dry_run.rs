@@ -148,22 +148,26 @@ async fn a_dry_run_leaves_the_store_as_it_is() {
     // The exported streams are renamed, so that there is something to import.
     let text = std::fs::read_to_string(file).unwrap().replace("o-1", "o-9").replace("o-2", "o-8");
     std::fs::write(file, text).unwrap();
-    let calls: [&[&str]; 17] = [
+    let calls: [&[&str]; 21] = [
         &["outbox", "retry", "mails"],
         &["outbox", "discard", "mails", "m-1"],
         &["state", "delete", "greeting"],
         &["streams", "close", "order(\"o-1\")"],
         &["streams", "import", "--file", file],
-        &["streams", "unblock"],
-        &["streams", "reset"],
-        &["streams", "retry"],
-        &["streams", "prioritize", "9", "--lane", "jobs"],
-        &["streams", "park", "--reaction", "mail"],
-        &["streams", "replay", "--reaction", "mail"],
-        &["streams", "drop", "--reaction", "mail"],
+        &["work", "unblock"],
+        &["work", "reset"],
+        &["work", "retry"],
+        &["work", "prioritize", "9", "--queue", "jobs"],
+        &["reactions", "unblock", "mail"],
+        &["reactions", "reset", "mail"],
+        &["reactions", "retry", "mail"],
+        &["reactions", "prioritize", "9", "mail"],
+        &["reactions", "park", "mail"],
+        &["reactions", "replay", "mail"],
+        &["reactions", "drop", "mail"],
         &["runs", "cancel", "r-2"],
-        &["runs", "retire", "--older", "0s"],
-        &["idempotency", "forget", "order-17"],
+        &["runs", "prune", "--older", "0s"],
+        &["idempotency", "delete", "order-17"],
         &["restored"],
         &["schedules", "run", "report", "--after", "2026-03-01T00:00:00Z", "--to", "2026-03-08T00:00:00Z"],
     ];

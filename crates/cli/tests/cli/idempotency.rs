@@ -1,4 +1,4 @@
-//! Idempotency keys at the command line: listing, showing and forgetting.
+//! Idempotency keys at the command line: listing, showing and deleting.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -112,14 +112,14 @@ async fn a_key_is_forgotten_after_a_question() {
     let site = Site::new().await;
     site.answered("shop", "k", Answer::new(201)).await;
     let flying = site.reserve("shop", "flying").await;
-    site.fails(&["forget", "k", "--scope", "shop"], 2, "There is no terminal to confirm it: add --yes");
-    let dry = site.json(&["forget", "k", "--scope", "shop", "--dry-run"]);
-    assert_eq!((&dry["forgotten"], &dry["dry_run"]), (&json!(false), &json!(true)));
+    site.fails(&["delete", "k", "--scope", "shop"], 2, "There is no terminal to confirm it: add --yes");
+    let dry = site.json(&["delete", "k", "--scope", "shop", "--dry-run"]);
+    assert_eq!((&dry["deleted"], &dry["dry_run"]), (&json!(false), &json!(true)));
     assert_eq!(site.listed(&[]).len(), 2);
-    assert_eq!(stdout(&site.run(&["forget", "k", "--scope", "shop", "--yes"], 0)), "k is forgotten\n");
+    assert_eq!(stdout(&site.run(&["delete", "k", "--scope", "shop", "--yes"], 0)), "k is deleted\n");
     assert_eq!(site.listed(&[]), ["shop/flying"]);
-    site.fails(&["forget", "k", "--scope", "shop", "--yes"], 3, "error[TL1206]");
-    site.fails(&["forget", "flying", "--scope", "shop", "--yes"], 4, "error[TL1202]");
+    site.fails(&["delete", "k", "--scope", "shop", "--yes"], 3, "error[TL1206]");
+    site.fails(&["delete", "flying", "--scope", "shop", "--yes"], 4, "error[TL1202]");
     flying.release().await;
     drop(site.reserve("shop", "k").await);
 }
@@ -128,7 +128,7 @@ async fn a_key_is_forgotten_after_a_question() {
 fn no_verb_makes_a_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("missing.db");
-    for call in [&["list"][..], &["show", "a"], &["forget", "a", "--yes"]] {
+    for call in [&["list"][..], &["show", "a"], &["delete", "a", "--yes"]] {
         let args = [&["idempotency"], call, &["--store", path.to_str().unwrap()]].concat();
         let output = support::tidelock(&args);
         assert_eq!(output.status.code(), Some(3), "{call:?}: {}", stderr(&output));
@@ -138,7 +138,7 @@ fn no_verb_makes_a_store() {
 
 #[test]
 fn each_verb_has_examples() {
-    for verb in ["list", "show", "forget"] {
+    for verb in ["list", "show", "delete"] {
         let help = stdout(&support::tidelock(&["idempotency", verb, "--help"]));
         assert!(
             help.contains(&format!("tidelock idempotency {verb}")) && help.contains("Examples:"),

@@ -174,7 +174,7 @@ async fn what_is_said_beside_the_data_is_said_once_and_not_as_data() {
         assert!(stderr(&missing).contains("nobody"), "{layout}: {}", stderr(&missing));
         assert!(stdout(&missing).is_empty(), "{layout}: {}", stdout(&missing));
     }
-    let mut watching = site.command(&["state", "list", "none", "--watch=100ms"]);
+    let mut watching = site.command(&["state", "list", "--prefix", "none", "--watch=100ms"]);
     let mut watching = watching.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(watching.stderr.take().unwrap()).lines();
     let first = said.next().unwrap().unwrap();

@@ -20,6 +20,8 @@ mod packaging;
 mod postgres;
 #[cfg(unix)]
 mod questions;
+mod reactions;
+mod repair;
 #[cfg(unix)]
 mod restored;
 mod runs;

@@ -193,7 +193,7 @@ async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
     let events = (0..4).map(|n| NewEvent::new("Placed".parse().unwrap(), Payload::of(&n).unwrap()));
     let (source, copy) = (from.open().await, to.open().await);
     source.apply(Batch::new().append(&late, Expect::Absent, events).truncate(&late, version)).await.unwrap();
-    done(&from, &["export", "late", "--file", file], 0);
+    done(&from, &["export", "--prefix", "late", "--file", file], 0);
     assert!(stderr(&done(&to, &["import", "--yes", "--file", file], 4)).contains("--begin-later"));
     assert_eq!(copy.stream(&late).await.unwrap(), None);
     for imported in [2, 0] {
@@ -204,9 +204,14 @@ async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
     source.close().await;
     copy.close().await;
 
-    assert_eq!(json(&done(&from, &["blocked", "--like", "^job", "-o", "json"], 5))["blocked"], 1);
-    assert_eq!(json(&done(&from, &["unblock", "--lane", "jobs", "-o", "json"], 0))["changed"], 1);
-    done(&from, &["blocked"], 0);
+    let work = |args: &[&str], code: i32| {
+        let output = from.run(&[&["work"], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
+        output
+    };
+    assert_eq!(json(&work(&["blocked", "--pattern", "^job", "-o", "json"], 5))["blocked"], 1);
+    assert_eq!(json(&work(&["unblock", "--queue", "jobs", "-o", "json"], 0))["changed"], 1);
+    work(&["blocked"], 0);
     from.drop().await;
     to.drop().await;
 }
@@ -233,7 +238,7 @@ async fn runs_are_started_followed_shown_and_removed() {
     assert_eq!(json(&done(&["show", "d-1", "-o", "json"], 0))["steps"][0]["value"], 42);
     done(&["show", "d-2"], 3);
     done(&["cancel", "d-1"], 4);
-    assert_eq!(json(&done(&["retire", "--older", "0s", "--yes", "-o", "json"], 0))["removed"], 1);
+    assert_eq!(json(&done(&["prune", "--older", "0s", "--yes", "-o", "json"], 0))["removed"], 1);
     assert_eq!(json(&done(&["list", "-o", "json"], 0))["runs"], serde_json::json!([]));
     driving.shutdown().await;
     schema.drop().await;
@@ -310,7 +315,10 @@ async fn records_are_read_and_written_and_no_schema_is_made() {
     let refused = schema.run(&["state", "set", "limits(\"mail\")", "2", "--if-absent"]);
     assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
     assert_eq!(json(&schema.run(&["state", "get", "limits(\"mail\")", "-o", "json"]))["value"]["n"], 1);
-    assert_eq!(json(&schema.run(&["state", "list", "limits", "-o", "json"]))["records"][0]["version"], 1);
+    assert_eq!(
+        json(&schema.run(&["state", "list", "--prefix", "limits", "-o", "json"]))["records"][0]["version"],
+        1
+    );
     assert_eq!(schema.run(&["state", "delete", "--yes", "limits(\"mail\")"]).status.code(), Some(0));
     assert_eq!(schema.run(&["state", "get", "limits(\"mail\")"]).status.code(), Some(3));
     schema.drop().await;
@@ -352,7 +360,7 @@ async fn keys_are_heard_while_a_view_looks() {
         let lock = format!("BEGIN; LOCK TABLE {}.work IN ACCESS EXCLUSIVE MODE", schema.0);
         client.batch_execute(&lock).await.unwrap();
         terminal.types("?");
-        terminal.sees("pauses and goes on");
+        terminal.sees("pauses and resumes");
         terminal.types("q");
         terminal.ends();
         client.batch_execute("ROLLBACK").await.unwrap();

@@ -75,7 +75,7 @@ async fn tasks_are_listed_and_shown() {
         assert!(table.contains(text), "{text} is missing: {table}");
     }
     let listed = &site.json(&["list"])["tasks"];
-    assert_eq!((&listed[0]["name"], &listed[1]["cronExpression"]), (&json!("fails"), &json!("0 0 29 2 *")));
+    assert_eq!((&listed[0]["name"], &listed[1]["cron_expression"]), (&json!("fails"), &json!("0 0 29 2 *")));
     let shown = site.json(&["show", "report"]);
     assert_eq!(shown["upcoming"].as_array().unwrap().len(), 5);
     assert_eq!(shown["doing"]["state"], "waits");
@@ -117,10 +117,10 @@ async fn fires_that_have_passed_are_run_when_somebody_means_it() {
     let site = Site::new().await;
     let time = ["--after", "2015-01-01T00:00:00Z", "--to", "2025-01-01T00:00:00Z"];
     let with = |more: &[&'static str]| [&["run", "report"], &time[..], more].concat();
-    assert_eq!(stdout(&site.run(&with(&["--dry-run"]), 0)), "3 fires of report would be run\n");
+    assert_eq!(stdout(&site.run(&with(&["--dry-run"]), 0)), "3 ticks of report would be run\n");
     site.fails(&with(&[]), 2, "There is no terminal to confirm it: add --yes");
     assert_eq!(site.tasks.show("report").await.unwrap().runs, 0);
-    assert_eq!(site.json(&with(&["--yes"])), json!({"task": "report", "fires": 3, "dry_run": false}));
+    assert_eq!(site.json(&with(&["--yes"])), json!({"schedule": "report", "ticks": 3, "dry_run": false}));
     site.ran("report", 3).await;
     let history = &site.json(&["history", "report", "--limit", "1"])["runs"];
     assert_eq!((history.as_array().unwrap().len(), &history[0]["kind"]), (1, &json!("backfill")));
@@ -133,7 +133,7 @@ async fn a_task_is_paused_and_resumed() {
     assert_eq!(stdout(&site.run(&pause, 0)), "report is paused\n");
     let text = stdout(&site.run(&["show", "report"], 0));
     assert!(text.contains("paused since") && text.contains("the printer is broken"), "{text}");
-    assert_eq!(site.json(&["resume", "report"]), json!({"task": "report", "paused": false}));
+    assert_eq!(site.json(&["resume", "report"]), json!({"schedule": "report", "paused": false}));
     assert_eq!(site.json(&["show", "report"])["doing"]["state"], "waits");
     site.fails(&["pause", "reprot"], 3, "error[TL1105]");
 }

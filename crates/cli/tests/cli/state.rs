@@ -81,24 +81,24 @@ async fn a_list_shows_what_begins_alike_and_how_to_go_on() {
     }
     assert_eq!(keys(&site.json(&["list"])).len(), 5);
     assert_eq!(
-        keys(&site.json(&["list", "session"])),
+        keys(&site.json(&["list", "--prefix", "session"])),
         [CART, r#"session("s-1", "seen")"#, r#"session("t-2", "cart")"#]
     );
     assert_eq!(keys(&site.json(&["list", r#"session("s-1")"#])).len(), 2);
     assert_eq!(keys(&site.json(&["list", r#"session("t-"#])), [r#"session("t-2", "cart")"#]);
-    assert_eq!(site.json(&["list", "nothing"]), json!({"records": [], "next": null}));
+    assert_eq!(site.json(&["list", "--prefix", "nothing"]), json!({"records": [], "next": null}));
 
-    let first = site.json(&["list", "session", "--limit", "2"]);
+    let first = site.json(&["list", "--prefix", "session", "--limit", "2"]);
     assert_eq!(first["records"][0]["version"], 1);
     assert_eq!(first["records"][0]["size"], 7);
     let next = first["next"].as_str().unwrap();
-    let rest = site.json(&["list", "session", "--limit", "2", "--after", next]);
+    let rest = site.json(&["list", "--prefix", "session", "--limit", "2", "--cursor", next]);
     assert_eq!((keys(&rest), &rest["next"]), (vec![r#"session("t-2", "cart")"#], &Value::Null));
 
-    let table = site.run(&["list", "session", "--limit", "2"], 0);
+    let table = site.run(&["list", "--prefix", "session", "--limit", "2"], 0);
     assert!(stdout(&table).contains(CART), "{}", stdout(&table));
     assert!(stderr(&table).contains(r#"--cursor 'session("s-1", "seen")'"#), "{}", stderr(&table));
-    let odd = site.run(&["list", "user"], 0);
+    let odd = site.run(&["list", "--prefix", "user"], 0);
     assert!(stdout(&odd).contains(r#"user("\u202e")"#), "what is shown can be typed: {}", stdout(&odd));
     assert!(stderr(&odd).is_empty(), "these were all: {}", stderr(&odd));
 }
@@ -128,9 +128,11 @@ async fn what_is_not_there_ends_with_3_and_what_is_no_key_with_2() {
     for verb in ["get", "delete"] {
         let missing = site.run(&[verb, CART], 3);
         assert!(stdout(&missing).is_empty());
-        assert!(stderr(&missing).contains("tidelock state list session"), "{}", stderr(&missing));
+        assert!(stderr(&missing).contains("tidelock state list --prefix session"), "{}", stderr(&missing));
     }
-    for call in [&["get", "session(s-1)"], &["list", "session(s-1)"], &["watch", "session(s-1)"]] {
+    for call in
+        [&["get", "session(s-1)"][..], &["list", "--prefix", "session(s-1)"], &["watch", "session(s-1)"]]
+    {
         let wrong = site.run(call, 2);
         assert!(stderr(&wrong).contains("error[TL0101]"), "{}", stderr(&wrong));
         assert!(stderr(&wrong).contains("at character 9"), "{}", stderr(&wrong));
@@ -262,9 +264,9 @@ async fn edits_are_told_in_a_history_that_exists() {
 
     let newest = site.run(&["history", CART, "--limit", "2"], 0);
     assert!(stderr(&newest).contains("--cursor 2"), "{}", stderr(&newest));
-    let older = site.run(&["history", CART, "--before", "2"], 0);
+    let older = site.run(&["history", CART, "--cursor", "2"], 0);
     assert!(stdout(&older).contains("inc /n 2") && !stdout(&older).contains("delete"), "{}", stdout(&older));
-    assert_eq!(site.json(&["history", CART, "--before", "0"])["writes"], json!([]));
+    assert_eq!(site.json(&["history", CART, "--cursor", "0"])["writes"], json!([]));
 }
 
 #[tokio::test]
@@ -402,7 +404,7 @@ async fn d15_the_base_of_an_archived_stream_is_neither_set_nor_deleted() {
     let books = tidelock::books::Books::new(events());
     books.close(&Account::stream("ann").unwrap()).discard().keep_last::<Account>(1).await.unwrap();
     let base = r#"base("account", "ann")"#;
-    let forged = r#"{"fold":1,"version":1,"position":2,"at":1,"state":{"balance":999999}}"#;
+    let forged = r#"{"fold":1,"version":1,"position":2,"at":"1970-01-01T00:00:00.000001Z","state":{"balance":999999}}"#;
     for call in
         [&["delete", base, "--yes"][..], &["delete", base, "--yes", "--force"], &["set", base, forged]]
     {

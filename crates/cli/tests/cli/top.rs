@@ -33,7 +33,7 @@ async fn keys_change_the_view_and_end_it() {
     terminal.types("\t");
     terminal.sees("[stuck]");
     terminal.types("?");
-    terminal.sees("pauses and goes on");
+    terminal.sees("pauses and resumes");
     terminal.types("p");
     terminal.sees("PAUSED");
     terminal.types("q");

@@ -73,11 +73,11 @@ async fn work_is_listed_by_how_it_stands() {
     assert_eq!(site.claim("jobs").await.len(), 1);
     site.enqueue("c").await;
     let (a, b, c) = (r#"job("a")"#, r#"job("b")"#, r#"job("c")"#);
-    assert_eq!(states(&site.json(&["work", "list"], 0)), [(a, "blocked"), (b, "held"), (c, "due")]);
-    for (state, key) in [("blocked", (a, "blocked")), ("held", (b, "held")), ("free", (c, "due"))] {
+    assert_eq!(states(&site.json(&["work", "list"], 0)), [(a, "blocked"), (b, "leased"), (c, "due")]);
+    for (state, key) in [("blocked", (a, "blocked")), ("leased", (b, "leased")), ("free", (c, "due"))] {
         assert_eq!(states(&site.json(&["work", "list", "--state", state], 0)), [key]);
     }
-    assert_eq!(states(&site.json(&["work", "list", "--like", "a$"], 0)), [(a, "blocked")]);
+    assert_eq!(states(&site.json(&["work", "list", "--pattern", "a$"], 0)), [(a, "blocked")]);
     let page = site.json(&["work", "list", "--limit", "2"], 0);
     assert_eq!(
         states(&site.json(&["work", "list", "--cursor", page["next"].as_str().unwrap()], 0)),
@@ -87,7 +87,7 @@ async fn work_is_listed_by_how_it_stands() {
     assert!(table.contains("bad address") && table.contains("worker\\u{202e}-1"), "{table}");
 
     let shown = stdout(&site.run(&["work", "show", b], 0));
-    assert!(shown.contains("fence") && shown.contains("held until"), "{shown}");
+    assert!(shown.contains("fence") && shown.contains("expires at"), "{shown}");
     assert_eq!(site.json(&["work", "show", a], 0)["blocked"]["reason"], "bad\naddress");
     assert!(stderr(&site.run(&["work", "show", r#"job("z")"#], 3)).contains("there is no work"));
 }
@@ -120,16 +120,19 @@ async fn leases_are_listed_with_owner_fence_and_time_left() {
     let leases = site.json(&["leases", "list"], 0);
     let line = &leases["leases"][0];
     assert_eq!(
-        (&line["key"], &line["fence"], &line["ended"]),
+        (&line["key"], &line["fence"], &line["expired"]),
         (&json!(r#"job("a")"#), &json!(fence), &json!(false))
     );
     assert!(stdout(&site.run(&["leases", "list"], 0)).contains("5"), "some seconds are left");
-    assert!(stderr(&site.run(&["leases", "list", "--ended"], 0)).contains("none has ended"));
+    assert!(stderr(&site.run(&["leases", "list", "--expired"], 0)).contains("no lease has expired"));
 
     let held = lease::request(&site.store, Key::single("report").unwrap()).try_acquire().await.unwrap();
     let shown = stdout(&site.run(&["leases", "show", "report"], 0));
     assert!(shown.contains("holder") && shown.contains("fence"), "{shown}");
-    assert!(stderr(&site.run(&["leases", "show", "nothing"], 3)).contains("nobody holds a lease on nothing"));
+    assert!(
+        stderr(&site.run(&["leases", "show", "nothing"], 3))
+            .contains("nothing has neither a lease nor waiters")
+    );
     drop(held);
 }
 
@@ -146,7 +149,7 @@ async fn messages_that_are_blocked_are_listed_sent_again_or_removed() {
     let listed = site.json(&["outbox", "list", "mails"], 5);
     assert_eq!((&listed["blocked"], listed["messages"].as_array().unwrap().len()), (&json!(3), 3));
 
-    assert_eq!(site.json(&["outbox", "retry", "mails", "--dry-run"], 0)["meant"], 3);
+    assert_eq!(site.json(&["outbox", "retry", "mails", "--dry-run"], 0)["selected"], 3);
     assert!(
         stderr(&site.run(&["outbox", "retry", "mails"], 2)).contains("3 blocked in mails"),
         "nobody can be asked"
@@ -194,10 +197,10 @@ async fn leases_that_have_ended_fill_their_pages() {
         let job = Key::new("job", [name]).unwrap();
         site.store.claim(Claim::existing(&owner, &job, Duration::from_secs(ttl))).await.unwrap();
     }
-    let page = site.json(&["leases", "list", "--ended", "--limit", "1"], 0);
+    let page = site.json(&["leases", "list", "--expired", "--limit", "1"], 0);
     assert_eq!(page["leases"][0]["key"], json!(r#"job("c")"#));
     let next = page["next"].as_str().unwrap();
-    let page = site.json(&["leases", "list", "--ended", "--limit", "1", "--cursor", next], 0);
+    let page = site.json(&["leases", "list", "--expired", "--limit", "1", "--cursor", next], 0);
     assert_eq!(page["leases"][0]["key"], json!(r#"job("e")"#));
 }
 

@@ -15,7 +15,7 @@ use super::commit;
 use super::measure::per_second;
 
 const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
-    (position, stream, version, id, type, at, payload, meta, correlation) \
+    (position, stream, version, id, type, recorded_at, payload, meta, correlation) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL)";
 
 const INSERT_LOCATOR: &str =

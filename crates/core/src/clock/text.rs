@@ -1,10 +1,12 @@
 //! Timestamps and durations as text: RFC 3339, and the friendly format of `jiff`, such as `1h 30m`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Timestamp;
 use crate::error::InvalidInput;
@@ -32,6 +34,18 @@ impl FromStr for Timestamp {
         let at = text.parse::<jiff::Timestamp>();
         at.map(|at| Self::from_micros(at.as_microsecond()))
             .map_err(|_| InvalidInput::name("timestamp", text, expected))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&short(*self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Cow::<'_, str>::deserialize(from)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -63,33 +77,6 @@ pub fn format_duration(length: Duration) -> String {
     format!("{:#}", SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX))
 }
 
-/// Serde representation of an optional timestamp as text.
-pub mod iso {
-    use serde::{Deserialize as _, Deserializer, Serializer, de};
-
-    use super::{Timestamp, short};
-
-    /// Writes the timestamp as text, or `null`.
-    ///
-    /// # Errors
-    /// The errors of the serializer.
-    pub fn serialize<S: Serializer>(at: &Option<Timestamp>, out: S) -> Result<S::Ok, S::Error> {
-        match at {
-            Some(at) => out.serialize_str(&short(*at)),
-            None => out.serialize_none(),
-        }
-    }
-
-    /// Parses a text, or `null`.
-    ///
-    /// # Errors
-    /// When the text is no timestamp.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
-        let text = Option::<String>::deserialize(from)?;
-        text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
-    }
-}
-
 /// Serde representation of a duration in milliseconds.
 pub(crate) mod millis {
     use serde::{Deserialize as _, Deserializer, Serializer};
@@ -116,6 +103,8 @@ mod tests {
         fn every_timestamp_comes_back(micros in any::<i64>()) {
             let at = Timestamp::from_micros(micros);
             prop_assert_eq!(at.to_string().parse(), Ok(at));
+            let json = serde_json::to_string(&at).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), at);
         }
 
         #[test]

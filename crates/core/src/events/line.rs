@@ -25,7 +25,7 @@ pub struct EventLine<'a> {
     id: EventId,
     #[serde(rename = "type")]
     event_type: &'a EventType,
-    at: Timestamp,
+    recorded_at: Timestamp,
     payload: &'a Payload,
     meta: &'a Payload,
     correlation: Option<&'a str>,
@@ -42,7 +42,7 @@ impl<'a> EventLine<'a> {
             version: *version,
             id: *id,
             event_type,
-            at: *at,
+            recorded_at: *at,
             payload,
             meta,
             correlation: correlation.as_deref(),

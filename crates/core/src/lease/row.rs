@@ -12,7 +12,7 @@ use crate::store::{NewWork, WorkRow, limits};
 
 /// Sentinel due time of lease rows: the end of the year 9999. A row that is updated while it is held becomes due after
 /// the lease, and a lease row must never become due.
-pub(crate) const NEVER: Timestamp = Timestamp::from_micros(253_402_300_799_000_000);
+pub(crate) const NEVER: Timestamp = Timestamp::from_micros(253_402_128_000_000_000);
 
 /// The record that a lease was taken from its holder by force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,8 +19,10 @@ pub struct Event {
     /// The id that the author assigned.
     pub id: EventId,
     /// The type of the event.
+    #[serde(rename = "type")]
     pub event_type: EventType,
     /// The commit time, by the store's clock.
+    #[serde(rename = "recorded_at")]
     pub at: Timestamp,
     /// The payload of the event.
     pub payload: Payload,
@@ -107,6 +109,7 @@ pub struct WorkRow {
     /// The key of the row.
     pub key: Key,
     /// The queue that workers claim it from.
+    #[serde(rename = "queue")]
     pub lane: Lane,
     /// The creation number, which breaks ties between rows that are due at the same instant.
     pub seq: u64,
@@ -115,12 +118,15 @@ pub struct WorkRow {
     /// The effect of an acknowledgement on the row.
     pub lifetime: Lifetime,
     /// The next due time. `None` when the row rests until it is enqueued again.
+    #[serde(rename = "due_at")]
     pub due: Option<Timestamp>,
     /// The earliest due time that was requested since the current lease began.
+    #[serde(rename = "wake_at")]
     pub woken: Option<Timestamp>,
     /// The progress in the log.
     pub position: Option<Position>,
     /// The stream whose events after `position` come with a grant.
+    #[serde(rename = "follows")]
     pub follow: Option<Key>,
     /// The payload that the author assigned.
     pub payload: Payload,
@@ -147,6 +153,7 @@ pub enum Lifetime {
     #[default]
     Once,
     /// A subscription, a run or a named lock. When acknowledged, it rests with its position until it is enqueued again.
+    #[serde(rename = "recurring")]
     Standing,
 }
 
@@ -156,6 +163,7 @@ pub struct Blocked {
     /// The reason.
     pub reason: String,
     /// The time at which the row was blocked.
+    #[serde(rename = "blocked_at")]
     pub since: Timestamp,
 }
 
@@ -167,8 +175,10 @@ pub struct LeaseRow {
     /// The fencing token that every write under this lease carries.
     pub fence: Fence,
     /// The time of the grant.
+    #[serde(rename = "leased_at")]
     pub since: Timestamp,
     /// The expiry time, from which another owner may acquire the row.
+    #[serde(rename = "expires_at")]
     pub until: Timestamp,
 }
 

@@ -22,7 +22,7 @@ use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::runtime::jitter::fraction;
 use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
-use crate::telemetry::{REACTION_LAG_SECONDS, REACTIONS, seconds};
+use crate::telemetry::{REACTION_AGE_SECONDS, REACTIONS, seconds};
 use crate::worker::{Committed, LeasedWork, LostReason, Worker};
 
 /// The number of identical refusals in a row after which a refusal counts as a failure. Until then the handler runs again
@@ -181,7 +181,7 @@ impl Job {
         let waited = self.granted_at().map_or(Duration::ZERO, |granted| granted.since(at));
         let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         self.definition.counters.lag_micros.store(micros, Ordering::Relaxed);
-        seconds(REACTION_LAG_SECONDS, Duration::from_micros(micros));
+        seconds(REACTION_AGE_SECONDS, Duration::from_micros(micros));
     }
 
     /// Passes the next events to the handler, and acts on the result.

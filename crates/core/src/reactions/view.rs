@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::definition::head;
 use super::error::ReactionsError;
@@ -31,8 +31,14 @@ pub struct Lag {
     pub events: u64,
     /// Whether there may be more waiting events, because not all were read.
     pub at_least: bool,
-    /// The waiting time of the oldest of them.
+    /// The waiting time of the oldest of them, in JSON as seconds.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
     pub behind: Duration,
+}
+
+/// Writes a duration as seconds.
+fn seconds<S: Serializer>(time: &Duration, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_f64(time.as_secs_f64())
 }
 
 /// One key of a reaction.
@@ -47,6 +53,7 @@ pub struct KeyView {
     /// The lag of the key.
     pub lag: Lag,
     /// When the key is next due; `None` when it rests.
+    #[serde(rename = "due_at")]
     pub due: Option<Timestamp>,
     /// Attempts since the last progress.
     pub attempts: u32,
@@ -59,6 +66,7 @@ pub struct KeyView {
     /// The owner of the lease.
     pub owner: Option<Owner>,
     /// When the lease expires, unless it is renewed.
+    #[serde(rename = "lease_expires_at")]
     pub until: Option<Timestamp>,
     /// The fencing token of the lease.
     pub fence: Option<Fence>,
@@ -74,6 +82,7 @@ pub struct ReactionView {
     /// The author's revision.
     pub revision: u32,
     /// The queue of its rows.
+    #[serde(rename = "queue")]
     pub lane: Lane,
     /// The event types that it subscribes to; empty for all.
     pub types: Vec<EventType>,
@@ -94,6 +103,7 @@ pub struct ReactionView {
     /// The owner of the router's lease.
     pub owner: Option<Owner>,
     /// When the lease expires, unless it is renewed.
+    #[serde(rename = "lease_expires_at")]
     pub until: Option<Timestamp>,
     /// The fencing token of the lease.
     pub fence: Option<Fence>,
@@ -114,6 +124,7 @@ pub struct Parked {
     /// Attempts before it was parked.
     pub attempts: u32,
     /// When it was parked, or when the last replay failed.
+    #[serde(rename = "parked_at")]
     pub at: Timestamp,
     /// The number of failed replays.
     pub replays: u32,

@@ -331,7 +331,7 @@ impl Job {
                 let row = &self.lease().key;
                 tracing::warn!(target: SCHEDULE, %row, %error, "a task failed");
             }
-            Ended::Well | Ended::Started(_) => count(SCHEDULE_RUNS, "outcome", "done", 1),
+            Ended::Well | Ended::Started(_) => count(SCHEDULE_RUNS, "succeeded", 1),
         }
         counters.runs.add(1);
         Ok(())

@@ -8,13 +8,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::tick::Kind;
-use crate::clock::{Timestamp, iso, millis};
+use crate::clock::{Timestamp, millis};
 use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Progress, Repeat, Span, Timetable, Zone};
 use crate::model::retry::RetryPolicy;
 
 /// The stored state of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TaskRecord {
     /// The name of the task.
     pub name: String,
@@ -23,16 +22,16 @@ pub struct TaskRecord {
     /// The delay between the end of a failed run and its retry, in milliseconds.
     pub retry_delay_ms: u64,
     /// The time of the last successful end of a run.
-    #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success_time: Option<Timestamp>,
     /// The time of the last failure.
-    #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure_time: Option<Timestamp>,
     /// The time of the last start of a run.
-    #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_attempt_time: Option<Timestamp>,
     /// The earliest retry of a run that failed or was cut short.
-    #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_retry_until: Option<Timestamp>,
     /// The process that started the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,20 +40,19 @@ pub struct TaskRecord {
 
 /// The policies of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
     pub(super) zone: String,
     pub(super) gap: Gap,
     pub(super) repeat: Repeat,
     pub(super) catch_up: CatchUp,
     pub(super) overlap: Overlap,
-    #[serde(rename = "spreadMs", with = "millis")]
+    #[serde(rename = "spread_ms", with = "millis")]
     pub(super) spread: Duration,
-    #[serde(rename = "jitterMs", with = "millis")]
+    #[serde(rename = "jitter_ms", with = "millis")]
     pub(super) jitter: Duration,
     pub(super) max_attempts: u32,
     pub(super) retry_factor: f64,
-    #[serde(rename = "retryCapMs", with = "millis")]
+    #[serde(rename = "retry_cap_ms", with = "millis")]
     pub(super) retry_cap: Duration,
     /// The number of history entries to keep.
     pub(super) keep: u32,
@@ -90,7 +88,6 @@ pub(super) struct Paused {
 
 /// The whole document of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Record {
     #[serde(flatten)]
     pub(super) task: TaskRecord,

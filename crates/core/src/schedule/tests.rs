@@ -27,9 +27,9 @@ fn a_record_is_the_same_text_every_time() {
     let begun = change::begin(&mut record, run, "here/1", now);
     change::end(&mut record, &begun, &Ended::Failed(Failure::new("no paper")), at("2026-01-05T01:30:20Z"));
     let text = Payload::of(&record).unwrap();
-    let task = r#"{"name":"report","cronExpression":"30 2 * * *","retryDelayMs":300000,"#.to_owned()
-        + r#""lastFailureTime":"2026-01-05T01:30:20Z","lastAttemptTime":"2026-01-05T01:30:10Z","#
-        + r#""pendingRetryUntil":"2026-01-05T01:35:20Z","schedulerIdentifier":"here/1","#;
+    let task = r#"{"name":"report","cron_expression":"30 2 * * *","retry_delay_ms":300000,"#.to_owned()
+        + r#""last_failure_time":"2026-01-05T01:30:20Z","last_attempt_time":"2026-01-05T01:30:10Z","#
+        + r#""pending_retry_until":"2026-01-05T01:35:20Z","scheduler_identifier":"here/1","#;
     assert!(text.as_str().starts_with(&task), "{}", text.as_str());
     let read: Record = text.parse().unwrap();
     assert_eq!(read, record);

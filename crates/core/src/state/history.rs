@@ -32,6 +32,7 @@ pub struct Past {
     /// The number of the write, counted from 0 since the history began.
     pub number: StreamVersion,
     /// The commit time, by the store's clock.
+    #[serde(rename = "recorded_at")]
     pub at: Timestamp,
     /// The number of mutations that shared the write.
     pub mutations: usize,

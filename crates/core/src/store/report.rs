@@ -13,32 +13,32 @@ pub fn applied(began: Instant, result: &Result<Receipt, ApplyError>) {
         Ok(_) => "applied",
         Err(error) => match error.refusal() {
             Some(refusal) => {
-                count(CONFLICTS, "code", refusal.code().as_str(), 1);
-                "refused"
+                count(CONFLICTS, refusal.code().as_str(), 1);
+                "rejected"
             }
             None if matches!(error.outcome(), Outcome::Unknown(_)) => "unknown",
             None => "failed",
         },
     };
-    count(COMMITS, "result", word, 1);
+    count(COMMITS, word, 1);
     seconds(COMMIT_SECONDS, began.elapsed());
 }
 
 /// Reports the result of a claim.
-pub fn claimed(result: &Result<Claimed, StoreError>) {
-    let word = match result {
-        Ok(claimed) if claimed.grants.is_empty() => "nothing",
+pub fn claimed(claimed: &Result<Claimed, StoreError>) {
+    let word = match claimed {
+        Ok(found) if found.grants.is_empty() => "empty",
         Ok(_) => "granted",
         Err(_) => "failed",
     };
-    count(CLAIMS, "result", word, 1);
-    for grant in result.iter().flat_map(|claimed| &claimed.grants) {
-        let kind = match grant.row.attempts {
+    count(CLAIMS, word, 1);
+    for grant in claimed.iter().flat_map(|found| &found.grants) {
+        let result = match grant.row.attempts {
             _ if grant.taken_over => "takeover",
-            2.. => "again",
-            _ => "first",
+            2.. => "retry",
+            _ => "initial",
         };
-        count(GRANTS, "kind", kind, 1);
+        count(GRANTS, result, 1);
     }
 }
 

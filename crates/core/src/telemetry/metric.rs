@@ -27,54 +27,57 @@ pub struct Metric {
 
 /// Batches, by result.
 pub const COMMITS: &str = "tidelock_commits_total";
-/// Duration of a batch, waiting included.
-pub const COMMIT_SECONDS: &str = "tidelock_commit_seconds";
-/// Batches that were refused, by the code of the refusal.
+/// Duration of a batch, including the time in the queue.
+pub const COMMIT_SECONDS: &str = "tidelock_commit_duration_seconds";
+/// Rejected batches, by the code of the rejection.
 pub const CONFLICTS: &str = "tidelock_conflicts_total";
 /// Claims, by result.
 pub const CLAIMS: &str = "tidelock_claims_total";
-/// Rows that were granted.
+/// Granted rows.
 pub const GRANTS: &str = "tidelock_grants_total";
 /// Leases that their holders lost, on rows of work and on keys.
 pub const LEASES_LOST: &str = "tidelock_leases_lost_total";
 /// Time spent waiting for a lock.
-pub const LOCK_WAIT_SECONDS: &str = "tidelock_lock_wait_seconds";
-/// Events of reactions, by outcome.
+pub const LOCK_WAIT_SECONDS: &str = "tidelock_lock_wait_duration_seconds";
+/// Events of reactions, by result.
 pub const REACTION_EVENTS: &str = "tidelock_reaction_events_total";
 /// Age of an event when its reaction began.
-pub const REACTION_LAG_SECONDS: &str = "tidelock_reaction_lag_seconds";
-/// Steps of workflows, by outcome.
+pub const REACTION_AGE_SECONDS: &str = "tidelock_reaction_event_age_seconds";
+/// Steps of workflows, by result.
 pub const STEPS: &str = "tidelock_steps_total";
-/// Runs of workflows, by outcome.
-pub const RUNS: &str = "tidelock_runs_total";
+/// Activations of runs, by result.
+pub const RUNS: &str = "tidelock_run_activations_total";
 /// Duration of runs from start to end.
-pub const RUN_SECONDS: &str = "tidelock_run_seconds";
-/// Runs of scheduled tasks, by outcome.
+pub const RUN_SECONDS: &str = "tidelock_run_duration_seconds";
+/// Runs of schedules, by result.
 pub const SCHEDULE_RUNS: &str = "tidelock_schedule_runs_total";
-/// Misfires: times of schedules that were passed over.
+/// Misfires: skipped ticks of schedules.
 pub const SCHEDULE_MISFIRES: &str = "tidelock_schedule_misfires_total";
-/// Messages of outboxes, by outcome.
+/// Messages of outboxes, by result.
 pub const DELIVERIES: &str = "tidelock_deliveries_total";
 
 /// All metrics of this process. The server exports the metrics of the store as a whole.
 #[rustfmt::skip]
 pub const METRICS: &[Metric] = &[
-    Metric { name: COMMITS, kind: Kind::Counter, label: Some(("result", "applied, repeated, refused, failed, unknown")), help: "Batches, by how they ended." },
-    Metric { name: COMMIT_SECONDS, kind: Kind::Histogram, label: None, help: "How long a batch took, waiting included." },
-    Metric { name: CONFLICTS, kind: Kind::Counter, label: Some(("code", "the code of the refusal: TL0201, TL0204, …")), help: "Batches that were refused, by what they met." },
-    Metric { name: CLAIMS, kind: Kind::Counter, label: Some(("result", "granted, nothing, failed")), help: "Claims, by what they found." },
-    Metric { name: GRANTS, kind: Kind::Counter, label: Some(("kind", "first, again, takeover")), help: "Rows that were granted: fresh, after a failure, and from a holder who was gone." },
-    Metric { name: LEASES_LOST, kind: Kind::Counter, label: Some(("reason", "taken, revoked, not_renewed")), help: "Rows and leases that their holder lost." },
-    Metric { name: LOCK_WAIT_SECONDS, kind: Kind::Histogram, label: None, help: "How long a lock was waited for by those who got it." },
-    Metric { name: REACTION_EVENTS, kind: Kind::Counter, label: Some(("outcome", "routed, handled, failed, deferred, blocked, parked, lost")), help: "Events of reactions, by what became of them." },
-    Metric { name: REACTION_LAG_SECONDS, kind: Kind::Histogram, label: None, help: "How long an event had waited when its reaction began." },
-    Metric { name: STEPS, kind: Kind::Counter, label: Some(("outcome", "executed, replayed, failed")), help: "Steps of workflows: ended, read from the journal instead of being run again, and attempts that failed." },
-    Metric { name: RUNS, kind: Kind::Counter, label: Some(("outcome", "taken_up, ended, put_off, lost")), help: "Runs of workflows, by what a worker did with them." },
-    Metric { name: RUN_SECONDS, kind: Kind::Histogram, label: Some(("status", "completed, failed, cancelled")), help: "Duration of runs from start to end, waiting included. A run that continued as new counts from there." },
-    Metric { name: SCHEDULE_RUNS, kind: Kind::Counter, label: Some(("outcome", "done, failed, lost, quarantined")), help: "Runs of scheduled tasks, by how they ended." },
-    Metric { name: SCHEDULE_MISFIRES, kind: Kind::Counter, label: None, help: "Firings of schedules that were skipped, because no scheduler ran or a run was in flight." },
-    Metric { name: DELIVERIES, kind: Kind::Counter, label: Some(("outcome", "delivered, failed, blocked")), help: "Messages of outboxes, by what became of them." },
+    Metric { name: COMMITS, kind: Kind::Counter, label: Some((RESULT, "applied, repeated, rejected, failed, unknown")), help: "Batches, by result." },
+    Metric { name: COMMIT_SECONDS, kind: Kind::Histogram, label: None, help: "Duration of a batch, including the time in the queue." },
+    Metric { name: CONFLICTS, kind: Kind::Counter, label: Some((RESULT, "the code of the rejection: TL0201, TL0204, …")), help: "Rejected batches, by code." },
+    Metric { name: CLAIMS, kind: Kind::Counter, label: Some((RESULT, "granted, empty, failed")), help: "Claims, by result." },
+    Metric { name: GRANTS, kind: Kind::Counter, label: Some((RESULT, "initial, retry, takeover")), help: "Granted rows: the first attempt, a retry after a failure, or a takeover after an expired lease." },
+    Metric { name: LEASES_LOST, kind: Kind::Counter, label: Some((RESULT, "taken_over, revoked, expired")), help: "Leases that their holder lost, on rows of work and on keys." },
+    Metric { name: LOCK_WAIT_SECONDS, kind: Kind::Histogram, label: None, help: "Time spent waiting for a lock that was acquired." },
+    Metric { name: REACTION_EVENTS, kind: Kind::Counter, label: Some((RESULT, "routed, handled, failed, deferred, blocked, parked, lost")), help: "Events of reactions, by result." },
+    Metric { name: REACTION_AGE_SECONDS, kind: Kind::Histogram, label: None, help: "Age of an event when its reaction began." },
+    Metric { name: STEPS, kind: Kind::Counter, label: Some((RESULT, "executed, replayed, failed")), help: "Steps of workflows: executed, replayed from the journal, or failed attempts." },
+    Metric { name: RUNS, kind: Kind::Counter, label: Some((RESULT, "started, finished, backoff, lost")), help: "Activations of runs by workers: started, ended with the run, suspended with backoff, or lost with the lease." },
+    Metric { name: RUN_SECONDS, kind: Kind::Histogram, label: Some((RESULT, "completed, failed, cancelled")), help: "Duration of runs from start to end, including waits. A run that continued as new counts from there." },
+    Metric { name: SCHEDULE_RUNS, kind: Kind::Counter, label: Some((RESULT, "succeeded, failed, lost, quarantined")), help: "Runs of schedules, by result." },
+    Metric { name: SCHEDULE_MISFIRES, kind: Kind::Counter, label: None, help: "Skipped ticks of schedules, because no worker ran or a run was in flight." },
+    Metric { name: DELIVERIES, kind: Kind::Counter, label: Some((RESULT, "delivered, failed, blocked")), help: "Messages of outboxes, by result." },
 ];
+
+/// The label of every metric that has one.
+const RESULT: &str = "result";
 
 /// A counter that is readable in this process and, optionally, exported as a metric.
 #[derive(Debug)]
@@ -90,15 +93,15 @@ impl Count {
         Self { here: AtomicU64::new(0), told: None }
     }
 
-    /// Creates a counter that is exported as one outcome of a metric.
-    pub(crate) const fn of(metric: &'static str, outcome: &'static str) -> Self {
-        Self { here: AtomicU64::new(0), told: Some((metric, outcome)) }
+    /// Creates a counter that is exported as one result of a metric.
+    pub(crate) const fn of(metric: &'static str, result: &'static str) -> Self {
+        Self { here: AtomicU64::new(0), told: Some((metric, result)) }
     }
 
     pub(crate) fn add(&self, more: usize) {
         self.here.fetch_add(more as u64, Ordering::Relaxed);
-        if let Some((metric, outcome)) = self.told {
-            count(metric, "outcome", outcome, more);
+        if let Some((metric, result)) = self.told {
+            count(metric, result, more);
         }
     }
 
@@ -107,9 +110,9 @@ impl Count {
     }
 }
 
-/// Increments a metric with a label.
-pub(crate) fn count(metric: &'static str, label: &'static str, value: &'static str, more: usize) {
-    metrics::counter!(metric, label => value).increment(more as u64);
+/// Increments a metric by result.
+pub(crate) fn count(metric: &'static str, result: &'static str, more: usize) {
+    metrics::counter!(metric, RESULT => result).increment(more as u64);
 }
 
 /// Increments a metric without a label.
@@ -117,9 +120,9 @@ pub(crate) fn total(metric: &'static str, more: u64) {
     metrics::counter!(metric).increment(more);
 }
 
-/// Records a duration in a metric with a label.
-pub(crate) fn seconds_by(metric: &'static str, label: &'static str, value: &'static str, time: Duration) {
-    metrics::histogram!(metric, label => value).record(time.as_secs_f64());
+/// Records a duration in a metric by result.
+pub(crate) fn seconds_by(metric: &'static str, result: &'static str, time: Duration) {
+    metrics::histogram!(metric, RESULT => result).record(time.as_secs_f64());
 }
 
 /// Records a duration in a metric without a label.

@@ -101,7 +101,7 @@ impl LocalLease {
             let first = known.is_none();
             let reason = known.get_or_insert(reason);
             if let Some(word) = reason.word().filter(|_| first) {
-                count(LEASES_LOST, "reason", word, 1);
+                count(LEASES_LOST, word, 1);
             }
             first
         };
@@ -149,9 +149,9 @@ impl LostReason {
     /// Returns the metric label; none for a release.
     pub(super) fn word(&self) -> Option<&'static str> {
         match self {
-            Self::Taken { .. } => Some("taken"),
+            Self::Taken { .. } => Some("taken_over"),
             Self::Revoked => Some("revoked"),
-            Self::CouldNotRenew { .. } => Some("not_renewed"),
+            Self::CouldNotRenew { .. } => Some("expired"),
             Self::Released => None,
         }
     }

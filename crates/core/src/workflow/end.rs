@@ -113,7 +113,7 @@ fn told_of(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
     counters.steps.add(steps);
     counters.ended.add(1);
     let (status, took) = (record::status(ending).word(), at.since(drive.grant.row.enqueued_at));
-    telemetry::seconds_by(telemetry::RUN_SECONDS, "status", status, took);
+    telemetry::seconds_by(telemetry::RUN_SECONDS, status, took);
     local_notify::notify(&drive.grant.row.key);
     // A child runs in the queue of its parent, so this wakes the workers that may drive the parent.
     if drive.started.parent.is_some() {

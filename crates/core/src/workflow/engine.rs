@@ -89,11 +89,11 @@ pub(super) struct Counters {
 impl Default for Counters {
     fn default() -> Self {
         Self {
-            activations: Count::of(RUNS, "taken_up"),
+            activations: Count::of(RUNS, "started"),
             steps: Count::of(STEPS, "executed"),
             replayed: Count::of(STEPS, "replayed"),
-            ended: Count::of(RUNS, "ended"),
-            parked: Count::of(RUNS, "put_off"),
+            ended: Count::of(RUNS, "finished"),
+            parked: Count::of(RUNS, "backoff"),
             lost: Count::of(RUNS, "lost"),
         }
     }

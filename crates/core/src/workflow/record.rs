@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Attributes, Ending, Parent};
 use super::index::Indexed;
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, short};
 use crate::error::InvalidInput;
 use crate::failure::Failure;
 use crate::payload::Payload;
@@ -110,7 +110,7 @@ pub(super) fn ended(ending: &Ending, at: Timestamp) -> Result<Vec<Delta>, Invali
     let status = status(ending);
     let mut deltas = vec![Delta::set("/status", status.word()), Delta::set(field, value)];
     if status.is_over() {
-        deltas.push(Delta::set("/ended_at", at.as_micros()));
+        deltas.push(Delta::set("/ended_at", short(at)));
     }
     Ok(deltas)
 }

@@ -144,7 +144,7 @@ where
         ended.unwrap_or_else(|panic| Err(Failure::new(format!("the step panicked: {}", text(&*panic)))))
     });
     if ended.is_err() {
-        count(STEPS, "outcome", "failed", 1);
+        count(STEPS, "failed", 1);
     }
     ended
 }

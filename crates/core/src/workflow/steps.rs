@@ -25,6 +25,7 @@ pub struct StepView {
     /// When it ended; `None` while it waits or is retried.
     pub ended_at: Option<Timestamp>,
     /// When its last entry was committed.
+    #[serde(rename = "recorded_at")]
     pub at: Timestamp,
 }
 

@@ -147,7 +147,7 @@ pub(crate) struct Schema {
 
 /// Everything that goes back with a database.
 const TABLES: [&str; 8] =
-    ["streams", "events", "documents", "floors", "work", "operations", "epoch", "history_cuts"];
+    ["streams", "events", "documents", "floors", "work", "receipts", "epoch", "history_cuts"];
 const SEQUENCES: [&str; 3] = ["positions", "work_seqs", "fences"];
 
 impl Schema {

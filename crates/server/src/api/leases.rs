@@ -34,7 +34,7 @@ use crate::token::Caller;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    after: Option<String>,
+    cursor: Option<String>,
     limit: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Listing {
 
 /// One page of leases.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
-    let found = lease::list(&app.store, page(asked.after.as_deref(), asked.limit)?).await?;
+    let found = lease::list(&app.store, page(asked.cursor.as_deref(), asked.limit)?).await?;
     ok(&Listing { leases: found.rows, next: found.next })
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct AcquiredLease {
     #[schemars(with = "u64")]
     fence: Fence,
     #[schemars(with = "shape::Timestamp")]
-    until: Timestamp,
+    expires_at: Timestamp,
 }
 
 /// The prefix of owners over HTTP. Owners inside programs have other names, so that no client can renew or release the lease of
@@ -194,7 +194,7 @@ impl Taking {
             return self.give_back(&lease, None).await;
         }
         let (key, owner, fence) = (self.key.clone(), self.owner.clone(), grant.fence);
-        let told = self.told("take", json!({"owner": owner, "fence": fence}));
+        let told = self.told("acquire", json!({"owner": owner, "fence": fence}));
         let written = match told.with(Batch::new().guard_lease(&lease)) {
             Ok(batch) => self.app.store().apply(batch).await.map_err(Problem::from),
             Err(error) => Err(error.into()),
@@ -203,14 +203,14 @@ impl Taking {
             self.give_back(&lease, None).await;
             return drop(answer.send(Err(problem)));
         }
-        let until = grant.row.lease.map_or(grant.row.enqueued_at, |lease| lease.until);
+        let expires_at = grant.row.lease.map_or(grant.row.enqueued_at, |lease| lease.until);
         let (report, delivered) = oneshot::channel();
         // A refused message is dropped, and its report with it.
-        let _ = answer.send(Ok((AcquiredLease { key, owner, fence, until }, report)));
+        let _ = answer.send(Ok((AcquiredLease { key, owner, fence, expires_at }, report)));
         if delivered.await.is_err() {
             let told = self.told(
                 "release",
-                json!({"fence": fence, "why": "the client left before the response was read"}),
+                json!({"fence": fence, "reason": "the client left before the response was read"}),
             );
             self.give_back(&lease, Some(&told)).await;
         }
@@ -225,7 +225,7 @@ impl Taking {
         if self.given_back(lease, told).await.is_err() {
             // The failure was logged already, or another owner has the lease by now.
             let key = escaped(&self.key.to_string());
-            tracing::warn!(target: "tidelock::server", %key, "a lease that nobody waits for ends by itself");
+            tracing::warn!(target: "tidelock::server", %key, "lease release failed");
         }
     }
 
@@ -297,7 +297,7 @@ pub(crate) async fn renew(
     app.store().apply(told.with(Batch::new().renew(&lease, ttl))?).await?;
     let holder = app.store().work(&lease.key).await?.and_then(|row| row.lease);
     match holder.filter(|holder| holder.fence == fence) {
-        Some(holder) => ok(&AcquiredLease { key, owner: holder.owner, fence, until: holder.until }),
+        Some(holder) => ok(&AcquiredLease { key, owner: holder.owner, fence, expires_at: holder.until }),
         // It was renewed, and another owner has acquired it since.
         None => Err(ServerError::NotFound { what: "lease", name: key.to_string() }.into()),
     }

@@ -48,22 +48,26 @@ fn store(seen: &Overview) {
     gauge!("tidelock_store_info", "backend" => backend, "schema" => schema).set(1);
     let position = seen.position.map_or(0, |position| position.0);
     set("tidelock_log_position", "The position of the last event.", position);
-    set("tidelock_work_rows", "Rows of work, whatever they wait for.", work.rows);
-    set("tidelock_blocked", "Rows of work that wait for an operator.", work.blocked);
-    set("tidelock_leased", "Rows of work that are leased.", work.leased);
-    set("tidelock_overdue", "Rows of work that have been due for 5 s and are not leased.", work.overdue);
-    let all = "Whether tidelock_overdue counts all rows; otherwise it is a lower bound.";
-    set("tidelock_overdue_counted_all", all, work.whole.into());
-    describe_gauge!("tidelock_overdue_oldest_seconds", "How long the oldest of them has been due.");
-    gauge!("tidelock_overdue_oldest_seconds").set(seconds(work.oldest_ms));
+    set("tidelock_work_rows", "Rows of work.", work.rows);
+    set("tidelock_work_blocked", "Blocked rows of work.", work.blocked);
+    set("tidelock_work_leased", "Leased rows of work.", work.leased);
+    set("tidelock_work_overdue", "Rows of work that have been due for 5 s and are not leased.", work.overdue);
+    let all = "Whether tidelock_work_overdue covers all rows; otherwise it is a lower bound.";
+    set("tidelock_work_overdue_complete", all, work.whole.into());
+    describe_gauge!(
+        "tidelock_work_overdue_oldest_seconds",
+        "Time for which the oldest overdue row has been due."
+    );
+    gauge!("tidelock_work_overdue_oldest_seconds").set(seconds(work.oldest_ms));
     lag(&seen.reactions);
 }
 
 fn lag(reactions: &[Reaction]) {
-    let help = "How long the oldest event has waited that was found, by reaction: to be routed, or at a key that is blocked or overdue.";
-    describe_gauge!("tidelock_lag_seconds", help);
+    let help = "Age of the oldest pending event that was found, by reaction: not yet routed, or at a key that is blocked or overdue.";
+    describe_gauge!("tidelock_reaction_lag_seconds", help);
     for reaction in reactions.iter().take(REACTIONS) {
-        gauge!("tidelock_lag_seconds", "reaction" => reaction.name.clone()).set(seconds(reaction.lag_ms));
+        gauge!("tidelock_reaction_lag_seconds", "reaction" => reaction.name.clone())
+            .set(seconds(reaction.lag_ms));
     }
 }
 
@@ -82,19 +86,19 @@ fn runs(runs: &Runs) {
 fn held(locks: &Locks) {
     let terms = locks.snapshot().terms;
     let waiting = terms.iter().map(|term| term.waiters.len() as u64).sum();
-    set("tidelock_locks_held", "Terms of locks that are held.", terms.len() as u64);
+    set("tidelock_locks_held", "Locks that are held.", terms.len() as u64);
     set("tidelock_locks_waiting", "Tasks that wait for a lock.", waiting);
 }
 
 fn server(app: &Shared) {
     let connections = app.counts.connections.load(Ordering::Relaxed) as u64;
-    set("tidelock_http_connections", "Connections that are open.", connections);
+    set("tidelock_http_connections", "Open connections.", connections);
     let free = app.followers.available_permits();
     let followers = app.options.followers.saturating_sub(free) as u64;
-    set("tidelock_http_followers", "Clients that follow the log.", followers);
-    describe_counter!("tidelock_http_strays_total", "Requests that came to no route.");
-    counter!("tidelock_http_strays_total").absolute(app.counts.strays.load(Ordering::Relaxed));
-    describe_counter!("tidelock_http_requests_total", "Requests by route and class of status.");
+    set("tidelock_http_followers", "Clients that follow the log or change notifications.", followers);
+    describe_counter!("tidelock_http_unmatched_total", "Requests that match no route.");
+    counter!("tidelock_http_unmatched_total").absolute(app.counts.strays.load(Ordering::Relaxed));
+    describe_counter!("tidelock_http_requests_total", "Requests, by route and status class.");
     for ((method, route, class), count) in app.counts.by_route() {
         let status = format!("{class}xx");
         counter!("tidelock_http_requests_total", "method" => method, "route" => route, "status" => status)

@@ -13,7 +13,7 @@ use tidelock_core::key::Key;
 use tidelock_core::reactions::{KeyView, Operator, Parked, ReactionView, Verb as Asks, Which};
 use tidelock_core::store::{Page, SharedStore};
 
-use crate::api::rows::{Operated, confirmed};
+use crate::api::work::{Operated, confirmed};
 use crate::audit::{self, Told};
 use crate::openapi::shape;
 use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadable};
@@ -43,7 +43,7 @@ pub(crate) async fn list(State(app): State<App>) -> Answered {
 pub(crate) struct KeysQuery {
     #[serde(default)]
     blocked: bool,
-    after: Option<String>,
+    cursor: Option<String>,
     limit: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn keys(
 ) -> Answered {
     let which = Which::of(name);
     let which = if asked.blocked { which.that_are_blocked() } else { which };
-    let page = page(asked.after.as_deref(), asked.limit)?;
+    let page = page(asked.cursor.as_deref(), asked.limit)?;
     // Each key costs a read of the stream that it follows.
     let page = Page { limit: page.limit.min(KEYS), ..page };
     let found = operator(&app).keys(&which, page).await?;
@@ -73,28 +73,27 @@ pub(crate) async fn keys(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ParkedQuery {
-    after: Option<String>,
+pub(crate) struct DeadLettersQuery {
+    cursor: Option<String>,
     limit: Option<usize>,
 }
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Parked")]
-pub(crate) struct Aside {
+pub(crate) struct DeadLetters {
     #[schemars(with = "Vec<shape::Object>")]
-    parked: Vec<Parked>,
+    dead_letters: Vec<Parked>,
     #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
 /// Returns one page of the dead letters of a reaction.
-pub(crate) async fn parked(
+pub(crate) async fn dead_letters(
     State(app): State<App>,
     Named(name): Named,
-    Asked(asked): Asked<ParkedQuery>,
+    Asked(asked): Asked<DeadLettersQuery>,
 ) -> Answered {
-    let found = operator(&app).parked(&name, page(asked.after.as_deref(), asked.limit)?).await?;
-    ok(&Aside { parked: found.rows, next: found.next })
+    let found = operator(&app).parked(&name, page(asked.cursor.as_deref(), asked.limit)?).await?;
+    ok(&DeadLetters { dead_letters: found.rows, next: found.next })
 }
 
 /// An operator action on a reaction.
@@ -172,13 +171,13 @@ pub(crate) async fn operate(
     }
     let operator = operator(&app);
     let plan = operator.plan(body.verb.asks(), &which).await?;
-    let would = plan.would();
+    let would_change = plan.would();
     if body.dry_run {
-        return ok(&Operated { would, changed: 0 });
+        return ok(&Operated { would_change, changed: 0 });
     }
-    confirmed(body.confirm, would)?;
-    let details = json!({"blocked": body.blocked, "meant": audit::keys(plan.keys())});
+    confirmed(body.confirm, would_change)?;
+    let details = json!({"blocked": body.blocked, "selected": audit::keys(plan.keys())});
     let told = Told::new(&caller, body.verb.word(), &name, details);
     let changed = operator.carry_out(plan.beside(told.batch()?)).await?;
-    ok(&Operated { would, changed })
+    ok(&Operated { would_change, changed })
 }

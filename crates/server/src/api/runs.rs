@@ -2,6 +2,10 @@
 //!
 //! The workflow engine carries out each request and commits the audit event together with its own change.
 
+mod fork;
+
+pub(crate) use fork::{Fork, Forked, fork};
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -63,7 +67,7 @@ pub(crate) async fn show(State(app): State<App>, Named(run): Named) -> Answered 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StepsQuery {
-    from: Option<usize>,
+    cursor: Option<usize>,
     limit: Option<usize>,
 }
 
@@ -74,7 +78,7 @@ pub(crate) struct Steps<'a> {
     steps: &'a [StepView],
     /// The total number of steps.
     count: usize,
-    /// The number of the first step of the next page. `null` on the last page.
+    /// The cursor of the next page. `null` on the last page.
     next: Option<usize>,
 }
 
@@ -85,9 +89,9 @@ pub(crate) async fn steps(
     Asked(asked): Asked<StepsQuery>,
 ) -> Answered {
     let steps = app.runs.steps(&run).await?;
-    let from = asked.from.unwrap_or(0).min(steps.len());
+    let from = asked.cursor.unwrap_or(0).min(steps.len());
     // Without a start and a limit, the response contains all steps.
-    let limit = match (asked.from, asked.limit) {
+    let limit = match (asked.cursor, asked.limit) {
         (None, None) => steps.len(),
         (_, limit) => rows(limit)?,
     };

@@ -1,4 +1,8 @@
-//! Scheduled tasks (cron).
+//! Schedules (cron).
+
+mod operate;
+
+pub(crate) use operate::{Empty, ScheduleName, Triggered, pause, resume, run};
 
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -11,13 +15,13 @@ use crate::openapi::shape;
 use crate::request::{Answered, Asked, Named, ok, rows};
 use crate::shared::App;
 
-/// The number of upcoming fires, and of past runs, in the view of a task.
+/// The number of upcoming times, and of past runs, in the view of a schedule.
 const FEW: usize = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    after: Option<String>,
+    cursor: Option<String>,
     limit: Option<usize>,
 }
 
@@ -29,10 +33,10 @@ pub(crate) struct Listing {
     next: Option<String>,
 }
 
-/// Returns one page of tasks.
+/// Returns one page of schedules.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
-    let tasks = Schedules::new(SharedStore::clone(&app.store));
-    let (schedules, next) = tasks.page(asked.after.as_deref(), rows(asked.limit)?).await?;
+    let all = Schedules::new(SharedStore::clone(&app.store));
+    let (schedules, next) = all.page(asked.cursor.as_deref(), rows(asked.limit)?).await?;
     ok(&Listing { schedules, next })
 }
 
@@ -48,12 +52,12 @@ pub(crate) struct Whole {
     history: Vec<Entry>,
 }
 
-/// Returns a task with its upcoming fires and its last runs.
-pub(crate) async fn show(State(app): State<App>, Named(task): Named) -> Answered {
-    let tasks = Schedules::new(SharedStore::clone(&app.store));
-    let view = tasks.show(&task).await?;
-    // A record that cannot be decoded has a view, but no upcoming fires.
-    let upcoming = tasks.upcoming(&task, FEW).await.unwrap_or_default();
-    let history = tasks.history(&task, FEW).await?;
+/// Returns a schedule with its upcoming times and its last runs.
+pub(crate) async fn show(State(app): State<App>, Named(name): Named) -> Answered {
+    let all = Schedules::new(SharedStore::clone(&app.store));
+    let view = all.show(&name).await?;
+    // A record that cannot be decoded has a view, but no upcoming times.
+    let upcoming = all.upcoming(&name, FEW).await.unwrap_or_default();
+    let history = all.history(&name, FEW).await?;
     ok(&Whole { view, upcoming, history })
 }

@@ -1,6 +1,10 @@
 //! Documents, written with optimistic concurrency. A write names the version that it replaces, so that it overwrites no change of another
 //! writer. If the document has a history, the write is recorded there.
 
+mod history;
+
+pub(crate) use history::{At, Conflicts, Listing as History, at, conflicts, list as history};
+
 use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -30,7 +34,7 @@ use crate::token::Caller;
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
     prefix: Option<String>,
-    after: Option<String>,
+    cursor: Option<String>,
     limit: Option<usize>,
 }
 
@@ -60,7 +64,7 @@ pub(crate) struct Listing {
 /// Returns one page of documents.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
     let prefix = range(asked.prefix.as_deref())?;
-    let found = app.store().documents(&prefix, page(asked.after.as_deref(), asked.limit)?).await?;
+    let found = app.store().documents(&prefix, page(asked.cursor.as_deref(), asked.limit)?).await?;
     let line = |document: Document| {
         let Document { key, version, value, updated_at, expires_at } = document;
         Line { key, version, size: value.len(), updated_at, expires_at }

@@ -29,7 +29,7 @@ use crate::token::Caller;
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
     prefix: Option<String>,
-    after: Option<String>,
+    cursor: Option<String>,
     limit: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Listing {
 /// Returns one page of streams.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
     let prefix = range(asked.prefix.as_deref())?;
-    let found = app.store().streams(&prefix, page(asked.after.as_deref(), asked.limit)?).await?;
+    let found = app.store().streams(&prefix, page(asked.cursor.as_deref(), asked.limit)?).await?;
     ok(&Listing { streams: found.rows, next: found.next })
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct Receipt<'a> {
     #[schemars(with = "Vec<shape::Id>")]
     ids: &'a [EventId],
     #[schemars(with = "shape::Timestamp")]
-    at: Timestamp,
+    recorded_at: Timestamp,
     /// Whether the same events had been appended before, so that this request changed nothing.
     repeated: bool,
 }
@@ -190,7 +190,7 @@ pub(crate) async fn append(
     let Some(appended) = receipt.appended.first() else {
         return Err(unreadable("events", "the store returned no positions").into());
     };
-    let body = Receipt { appended, ids: &ids, at: receipt.at, repeated: receipt.repeated };
+    let body = Receipt { appended, ids: &ids, recorded_at: receipt.at, repeated: receipt.repeated };
     answer(StatusCode::CREATED, &body)
 }
 

@@ -14,16 +14,16 @@ pub(crate) type Object = Map<String, Value>;
 #[derive(JsonSchema)]
 pub(crate) struct Key(String);
 
-/// Microseconds since 1970-01-01T00:00:00Z.
+/// An instant in RFC 3339, UTC.
 #[derive(JsonSchema)]
-pub(crate) struct Timestamp(i64);
+pub(crate) struct Timestamp(#[schemars(extend("format" = "date-time"))] String);
 
 /// The id of an event.
 #[derive(JsonSchema)]
 pub(crate) struct Id(#[schemars(extend("format" = "uuid"))] String);
 
-/// A server-sent event. In the log, the data is an event and the id its position; the first one has an id and no data. A pulse
-/// contains the last position of the log and the clock of the store.
+/// A server-sent event. In the log, the data is an event and the id its position; the first one has an id and no data. A change
+/// notification contains the last position of the log and the clock of the store.
 #[derive(JsonSchema)]
 pub(crate) struct ServerSentEvent {
     #[schemars(default)]
@@ -58,7 +58,7 @@ pub(crate) struct Event {
     version: u64,
     id: Id,
     r#type: String,
-    at: Timestamp,
+    recorded_at: Timestamp,
     payload: Value,
     meta: Value,
     correlation: Option<String>,
@@ -86,8 +86,8 @@ pub(crate) struct Record {
 pub(crate) struct Holder {
     owner: String,
     fence: u64,
-    since: Timestamp,
-    until: Timestamp,
+    leased_at: Timestamp,
+    expires_at: Timestamp,
 }
 
 #[derive(JsonSchema)]
@@ -169,7 +169,7 @@ pub(crate) struct Step {
     value: Value,
     started_at: Timestamp,
     ended_at: Option<Timestamp>,
-    at: Timestamp,
+    recorded_at: Timestamp,
 }
 
 #[derive(JsonSchema)]
@@ -182,10 +182,12 @@ pub(crate) struct Attempt {
 #[derive(JsonSchema)]
 pub(crate) struct WorkRow {
     key: Key,
-    lane: String,
+    queue: String,
     attempts: u32,
     takeovers: u32,
-    due: Option<Timestamp>,
+    due_at: Option<Timestamp>,
+    wake_at: Option<Timestamp>,
+    follows: Option<Key>,
     last_error: Option<String>,
     blocked: Option<Object>,
     lease: Option<Holder>,

@@ -31,18 +31,18 @@ function border(from, to) {
 
 export function Graph({ terms, cycles }) {
   const all = edges(terms);
-  if (all.length === 0) return html`<p class="quiet">Nobody waits for anybody.</p>`;
+  if (all.length === 0) return html`<p class="quiet">No waits.</p>`;
   const round = cycles.flat();
-  const everybody = [...new Set([...round, ...all.flatMap((edge) => [edge.from, edge.to])])];
-  const tasks = everybody.slice(0, MOST);
+  const tasksInWaits = [...new Set([...round, ...all.flatMap((edge) => [edge.from, edge.to])])];
+  const tasks = tasksInWaits.slice(0, MOST);
   const radius = SIZE / 2 - 70;
   const at = new Map(tasks.map((task, i) => {
     const angle = (2 * Math.PI * i) / tasks.length - Math.PI / 2;
     return [task, { x: SIZE / 2 + radius * Math.cos(angle), y: SIZE / 2 + radius * Math.sin(angle) }];
   }));
   const arrows = all.filter((edge) => at.has(edge.from) && at.has(edge.to));
-  const rest = everybody.length - tasks.length;
-  return html`${rest ? html`<p class="quiet">The first ${count(MOST)} of ${count(everybody.length)} tasks; those in cycles come first.</p>` : null}<svg class="graph" viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img" aria-label=${`${all.length} waits, ${cycles.length} cycles`}>
+  const rest = tasksInWaits.length - tasks.length;
+  return html`${rest ? html`<p class="quiet">The first ${count(MOST)} of ${count(tasksInWaits.length)} tasks; those in cycles come first.</p>` : null}<svg class="graph" viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img" aria-label=${`${all.length} waits, ${cycles.length} cycles`}>
     <defs>${['plain', 'round'].map((kind) => html`<marker key=${kind} id=${`arrow-${kind}`} class=${kind} viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse"><path d="M0 0L10 5L0 10z" /></marker>`)}</defs>
     ${arrows.map((edge) => {
       const [from, to] = [at.get(edge.from), at.get(edge.to)];

@@ -16,12 +16,12 @@ function Holder({ lease }) {
 
 function List({ query }) {
   const { after = '' } = query;
-  const { data, error } = useLive((signal) => get('leases', { after, limit: ROWS }, signal), [after]);
+  const { data, error } = useLive((signal) => get('leases', { cursor: after, limit: ROWS }, signal), [after]);
   return html`<${Head} title="Leases" cli="tidelock leases list" /><${Failed} error=${error} />
-    ${!data ? (error ? null : html`<${Loading} />`) : data.leases.length === 0 ? html`<${Empty} title="No leases are held">A lease is an exclusive hold across processes, with an end. Each has a higher fence than all before it, and a write that shows an older one is refused. Rows of reactions, runs and tasks are leased as well: see <a href="#/work?show=leased">Work</a>.</${Empty}>` : html`
-      <${Table} label="leases" heads=${['Key', 'Owner', 'Fence', 'Left', 'Held since', 'Waiting', 'Taken over', 'Note']} rows=${data.leases.map((lease) => html`<tr key=${lease.key}>
+    ${!data ? (error ? null : html`<${Loading} />`) : data.leases.length === 0 ? html`<${Empty} title="No leases">A lease is exclusive across processes, and expires. Its fencing token is higher than all before it, and a write with an older one is rejected. Rows of reactions, runs and schedules are leased as well: see <a href="#/work?show=leased">Work</a>.</${Empty}>` : html`
+      <${Table} label="leases" heads=${['Key', 'Owner', 'Fence', 'Left', 'Leased at', 'Waiting', 'Taken over', 'Note']} rows=${data.leases.map((lease) => html`<tr key=${lease.key}>
         <td><a data-row href=${link(['leases', lease.key])}><${Name} of=${lease.key} /></a></td><td><${Holder} lease=${lease} /></td><td class="num">${lease.holder?.fence ?? '–'}</td>
-        <td>${lease.holder ? html`<${Left} until=${lease.holder.until} />` : '–'}</td><td><${When} at=${lease.holder?.since} /></td>
+        <td>${lease.holder ? html`<${Left} until=${lease.holder.expires_at} />` : '–'}</td><td><${When} at=${lease.holder?.leased_at} /></td>
         <td class="num">${lease.waiters.length ? html`<${Badge} tone="warn">${count(lease.waiters.length)}</${Badge}>` : '0'}</td><td class="num">${count(lease.takeovers)}</td><td>${name(lease.note || '')}</td></tr>`)} />
       <${Pager} parts=${['leases']} query=${{}} next=${data.next} first=${after} />`}`;
 }
@@ -30,8 +30,8 @@ function Lease({ of }) {
   const { data, error } = useLive((signal) => get(path('leases', of), {}, signal), [of]);
   return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('leases show', [of])}><a class="button small" href="#/leases">All leases</a></${Head}><${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : html`<dl class="facts"><div><dt>Owner</dt><dd><${Holder} lease=${data} /></dd></div><div><dt>Fence</dt><dd class="num">${data.holder?.fence ?? '–'}</dd></div>
-        <div><dt>Left</dt><dd>${data.holder ? html`<${Left} until=${data.holder.until} />` : '–'}</dd></div><div><dt>Since</dt><dd><${When} at=${data.holder?.since} /></dd></div>
+        <div><dt>Left</dt><dd>${data.holder ? html`<${Left} until=${data.holder.expires_at} />` : '–'}</dd></div><div><dt>Leased at</dt><dd><${When} at=${data.holder?.leased_at} /></dd></div>
         <div><dt>Taken over</dt><dd class="num">${count(data.takeovers)}</dd></div>${data.note ? html`<div><dt>Note</dt><dd>${name(data.note)}</dd></div>` : null}
         ${data.stolen ? html`<div><dt>Stolen</dt><dd>by <${Name} of=${data.stolen.by} /> from <${Name} of=${data.stolen.from} />, fence ${data.stolen.fence}, <${When} at=${data.stolen.at} /></dd></div>` : null}</dl>
-      <h2>Waiting line</h2>${data.waiters.length === 0 ? html`<p class="quiet">Nobody waits.</p>` : html`<ol class="line">${data.waiters.map((one) => html`<li key=${one.owner}><${Name} of=${one.owner} /> <span class="quiet">since <${When} at=${one.since} /></span></li>`)}</ol>`}`}`;
+      <h2>Wait queue</h2>${data.waiters.length === 0 ? html`<p class="quiet">No waiters.</p>` : html`<ol class="line">${data.waiters.map((one) => html`<li key=${one.owner}><${Name} of=${one.owner} /> <span class="quiet">since <${When} at=${one.since} /></span></li>`)}</ol>`}`}`;
 }

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from '../vendor/htm-preact.js';
 import { get, live } from '../api.js';
 import { Chart } from '../chart.js';
 import { Badge, Empty, Failed, Head, Loading, Name, Table, link, useLive } from '../parts.js';
-import { count, span } from '../show.js';
+import { count, micros, span } from '../show.js';
 
 const KEPT = 180;
 /** The values collected since the page was opened. They outlive the view. */
@@ -11,7 +11,7 @@ const seen = { at: [], rate: [], blocked: [], leased: [], last: /** @type {{ at:
 let drawn = { rate: [[], []], work: [[], [], []] };
 
 function remember(data) {
-  const at = data.now / 1e6;
+  const at = (micros(data.now) ?? 0) / 1e6;
   const before = seen.last;
   if (before && at <= before.at) return;
   const rate = before ? Math.max(0, Math.round((data.position - before.position) / (at - before.at))) : 0;
@@ -44,16 +44,16 @@ function Cards({ data }) {
   const lag = reactions.reduce((most, one) => (one.lag_ms > most.lag_ms ? one : most), { lag_ms: 0, name: '' });
   const status = (word) => runs.by_status[word] ?? 0;
   return html`<section class="cards" aria-label="numbers">
-    <${Card} title="Blocked" value=${count(work.blocked)} tone=${work.blocked ? 'bad' : ''} href="#/stuck" note=${work.blocked ? 'wait for an operator' : 'nothing is stuck'} />
+    <${Card} title="Blocked" value=${count(work.blocked)} tone=${work.blocked ? 'bad' : ''} href="#/stuck" note=${work.blocked ? 'need an operator' : 'none'} />
     <${Card} title="Overdue" value=${bound(work.overdue, work.whole)} tone=${work.overdue ? 'warn' : ''} href="#/work?show=waiting"
-      note=${work.overdue ? `oldest ${span(work.oldest_ms)}` : 'due work is taken'} />
+      note=${work.overdue ? `oldest ${span(work.oldest_ms)}` : 'all due work is leased'} />
     <${Card} title="Oldest lag" value=${lag.lag_ms ? span(lag.lag_ms) : '0'} tone=${lag.lag_ms > 60000 ? 'warn' : ''} href="#/stuck?tab=reactions"
-      note=${lag.name ? html`<${Name} of=${lag.name} most=${24} />` : 'none is behind'} />
-    <${Card} title="Expiring leases" value=${bound(leases.expiring, leases.whole)} tone=${leases.expiring ? 'warn' : ''} href="#/work?show=leased" note=${`of ${count(leases.held)} held`} />
-    <${Card} title="Runs under way" value=${count(status('running'))} href="#/runs?status=running" note=${`${count(status('completed'))} completed`} />
+      note=${lag.name ? html`<${Name} of=${lag.name} most=${24} />` : 'no reaction lags'} />
+    <${Card} title="Expiring leases" value=${bound(leases.expiring, leases.whole)} tone=${leases.expiring ? 'warn' : ''} href="#/work?show=leased" note=${`of ${count(leases.held)} leases`} />
+    <${Card} title="Running runs" value=${count(status('running'))} href="#/runs?status=running" note=${`${count(status('completed'))} completed`} />
     <${Card} title="Failed runs" value=${count(status('failed'))} tone=${status('failed') ? 'bad' : ''} href="#/runs?status=failed" note=${`${count(status('cancelled'))} cancelled`} />
     ${locks ? html`<${Card} title="Locks" value=${count(locks.terms)} tone=${locks.cycles ? 'bad' : ''} href="#/locks"
-      note=${locks.cycles ? `${count(locks.cycles)} in a cycle` : `${count(locks.waiting)} wait`} />` : null}
+      note=${locks.cycles ? `${count(locks.cycles)} in a cycle` : `${count(locks.waiting)} waiting`} />` : null}
     ${conflicts ? html`<${Card} title="Conflicts" value=${count(conflicts.conflicts)} href="#/state" note=${`in ${count(conflicts.mutations)} mutations`} />` : null}
     <${Card} title="Store latency" value=${latency(data.latency_us)} tone=${data.latency_us > SLOW ? 'warn' : ''} href="#/" note="of a small read" />
     <${Card} title="Events" value=${count(data.position ?? 0)} href="#/streams" note="position of the last one" />
@@ -83,5 +83,5 @@ export function Overview({ theme, about }) {
       <section class="charts"><${Chart} label="Events per second" theme=${theme} data=${drawn.rate} series=${[{ name: 'events/s', tone: '--accent' }]} />
         <${Chart} label="Work" theme=${theme} data=${drawn.work} series=${[{ name: 'blocked', tone: '--bad' }, { name: 'leased', tone: '--accent' }]} /></section>
       <${Reactions} reactions=${data.reactions} />
-      ${empty ? html`<${Empty} title="The store is empty" cli="tidelock demo">Nothing has been written to this ${about.backend} store. Start the program that uses it, append an event, or let the demo show workers that are killed while they work.</${Empty}>` : null}` : error ? null : html`<${Loading} />`}`;
+      ${empty ? html`<${Empty} title="The store is empty" cli="tidelock demo">This ${about.backend} store has no data. Start the program that uses it, append an event, or run the demo, which kills workers at random.</${Empty}>` : null}` : error ? null : html`<${Loading} />`}`;
 }

@@ -6,12 +6,12 @@ import { Badge, Json } from '../parts.js';
 import { lines } from '../show.js';
 
 const NOTHING = { value: undefined };
-const REMOVED = { problem: 'What was there before is not in the history any more.' };
+const REMOVED = { problem: 'The earlier value was removed from the history.' };
 
 /** Returns the value of a document after a write, no value if it was deleted, or the reason why the value is unknown. */
 async function was(record, number, signal) {
   try {
-    const found = await get(`${path('state', record)}/at`, { number }, signal);
+    const found = await get(`${path('state', record)}/history/${number}`, {}, signal);
     return { value: found.deleted ? undefined : found.value };
   } catch (error) {
     if (error instanceof Problem) return { problem: error.message };
@@ -27,15 +27,15 @@ export async function change(record, number, first, signal) {
 }
 
 function Value({ of }) {
-  if (of.problem) return html`<p class="quiet lines" data-untold>It cannot be told: ${lines(of.problem)}</p>`;
+  if (of.problem) return html`<p class="quiet lines" data-untold>Unknown: ${lines(of.problem)}</p>`;
   return of.value === undefined ? html`<p class="quiet">Deleted.</p>` : html`<${Json} of=${of.value} />`;
 }
 
 /** The value after a write beside its difference to the value before. Without both values there is no difference. */
 export function Change({ number, word, after, before, children }) {
   const unknown = after.problem || before.problem;
-  return html`<section class="two"><div><h2>Value after ${word} ${number}${after.now ? ', as it is now' : ''}</h2><${Value} of=${after} />${children}</div>
-    <div><h2>What this ${word} changed</h2>${unknown ? html`<p class="quiet lines">It cannot be told: ${lines(unknown)}</p>` : html`<${Diff} before=${before.value} after=${after.value} />`}</div></section>`;
+  return html`<section class="two"><div><h2>Value after ${word} ${number}${after.now ? ', the current one' : ''}</h2><${Value} of=${after} />${children}</div>
+    <div><h2>Changes of this ${word}</h2>${unknown ? html`<p class="quiet lines">Unknown: ${lines(unknown)}</p>` : html`<${Diff} before=${before.value} after=${after.value} />`}</div></section>`;
 }
 
 /** Parses the number in the address and clamps it to the existing versions. */
@@ -53,9 +53,9 @@ export function Slider({ word, at, first, head, follows, to, newest, children })
     addEventListener('hashchange', moved);
     return () => removeEventListener('hashchange', moved);
   }, []);
-  const stands = shown ?? at;
-  return html`<div class="slider"><label>${word} <b class="num">${stands}</b> of ${first}…${head}
-      <input type="range" aria-label=${word.toLowerCase()} min=${first} max=${head} step="1" value=${stands}
+  const position = shown ?? at;
+  return html`<div class="slider"><label>${word} <b class="num">${position}</b> of ${first}…${head}
+      <input type="range" aria-label=${word.toLowerCase()} min=${first} max=${head} step="1" value=${position}
         onInput=${(event) => show(Number(event.currentTarget.value))} onChange=${(event) => to(Number(event.currentTarget.value))} /></label>
     <button type="button" class="small" disabled=${at <= first} onClick=${() => to(at - 1)}>Older</button>
     <button type="button" class="small" disabled=${at >= head} onClick=${() => to(at + 1)}>Newer</button>

@@ -3,7 +3,7 @@ import { html } from '../vendor/htm-preact.js';
 import { Problem, get, path, post, postText } from '../api.js';
 import { Action } from '../actions.js';
 import { Badge, Empty, ErrorText, Failed, Filter, Head, Json, Left, Loading, Name, Pager, Pick, Table, When, go, link, useLive } from '../parts.js';
-import { brief, command, count, name, span } from '../show.js';
+import { brief, command, count, micros, name, span } from '../show.js';
 import { Journal, Timeline } from './timeline.js';
 
 const ROWS = 50;
@@ -19,8 +19,8 @@ function Doing({ run }) {
   switch (run.doing) {
     case 'driven': return html`<span>driven by <${Name} of=${run.by} most=${24} /> · fence ${run.fence} · <${Left} until=${run.until} /></span>`;
     case 'due': return html`<span>waits for a worker</span>`;
-    case 'waits': return run.until ? html`<span>waits until <${When} at=${run.until} /></span>` : html`<span>waits for ${run.signals.length ? 'a signal' : 'something'}</span>`;
-    case 'put_off': return html`<span class="bad-ink">put off, next <${When} at=${run.next} />: ${name(run.reason)}</span>`;
+    case 'waits': return run.until ? html`<span>waits until <${When} at=${run.until} /></span>` : html`<span>waits for ${run.signals.length ? 'a signal' : 'an operation'}</span>`;
+    case 'put_off': return html`<span class="bad-ink">backoff, next attempt <${When} at=${run.next} />: ${name(run.reason)}</span>`;
     case 'blocked': return html`<span class="bad-ink">blocked: ${name(run.reason)}</span>`;
     default: return html`<span class="quiet">over</span>`;
   }
@@ -37,7 +37,7 @@ function List({ query }) {
       <${Filter} value=${prefix} label="Id begins with" onChange=${(text) => text !== prefix && to({ prefix: text })} />
       <${Filter} value=${workflow} label="Workflow" onChange=${(text) => text !== workflow && to({ workflow: text })} /></${Head}>
     <${Failed} error=${error} />
-    ${!data ? (error ? null : html`<${Loading} />`) : data.runs.length === 0 && !data.next ? (filtered ? html`<${Empty} title="No run matches">Loosen the filter.</${Empty}>` : html`<${Empty} title="No runs yet" cli="tidelock runs start WORKFLOW --input '{}'">A run is a workflow under way: an async function whose steps are written down, so that another process can go on where one died.</${Empty}>`) : html`
+    ${!data ? (error ? null : html`<${Loading} />`) : data.runs.length === 0 && !data.next ? (filtered ? html`<${Empty} title="No run matches">Change the filter.</${Empty}>` : html`<${Empty} title="No runs yet" cli="tidelock runs start WORKFLOW --input '{}'">A run is one execution of a workflow: an async function whose steps are recorded, so that another process can resume it after a crash.</${Empty}>`) : html`
       <${Table} label="runs" heads=${['Run', 'Workflow', 'Status', 'Does', 'Started', 'Ended', 'Outcome']} rows=${data.runs.map((run) => html`<tr key=${run.run}>
         <td><a data-row href=${link(['runs', run.run])}><${Name} of=${run.run} most=${44} /></a></td><td><a href=${link(['runs'], { status, prefix, workflow: run.workflow })}><${Name} of=${run.workflow} most=${30} /></a></td>
         <td><${Badge} tone=${TONES[run.status]}>${run.status}</${Badge}></td><td><${Doing} run=${run} /></td><td><${When} at=${run.started_at} /></td><td>${run.ended_at === null ? '' : html`<${When} at=${run.ended_at} />`}</td>
@@ -66,7 +66,7 @@ async function load(of, before, signal) {
   const [found, row] = await Promise.all([
     journal(of, run.generation, before, signal),
     // The row is removed when the run ends.
-    get('work/rows', { key: `tidelock.run(${JSON.stringify(of)})` }, signal).then(({ rows }) => rows[0] ?? null),
+    get('work', { key: `tidelock.run(${JSON.stringify(of)})` }, signal).then(({ rows }) => rows[0] ?? null),
   ]);
   return { run, ...found, row };
 }
@@ -78,14 +78,14 @@ function Verbs({ run, steps, reload }) {
     try {
       JSON.parse(value.trim() || 'null');
     } catch {
-      throw new Error('the value is not JSON; a text has quotes, as in "yes"');
+      throw new Error('the value is not JSON; quote text, as in "yes"');
     }
     await postText(`${where}/signals`, `{"name": ${JSON.stringify(word.trim())}, "value": ${value.trim() || 'null'}}`);
     return `Signal ${word} sent`;
   };
   const told = (verb) => async ([reason]) => {
-    await post(`${where}/${verb}`, { reason: reason.trim() || 'asked for in the inspector' });
-    return `${verb === 'cancel' ? 'Asked to stop' : 'Resumed'}: ${run.run}`;
+    await post(`${where}/${verb}`, { reason: reason.trim() || 'requested in the inspector' });
+    return `${verb === 'cancel' ? 'Cancellation requested' : 'Resumed'}: ${run.run}`;
   };
   const fork = async ([from, id]) => {
     const made = await post(`${where}/fork`, { from: from.trim(), id: id.trim() || undefined });
@@ -96,10 +96,10 @@ function Verbs({ run, steps, reload }) {
   return html`
     ${over ? null : html`<${Action} label="Signal" title="Send a signal" ask=${[{ label: 'Name', value: run.signals[0] || '', required: true }, { label: 'Value (JSON)' }]}
       cli=${(word, value) => command('runs signal', [run.run, word || 'NAME'], { value })} run=${signal} done=${reload} />
-      <${Action} label="Cancel" danger title="Ask the run to stop, and to clean up" ask=${reason} cli=${(text) => command('runs cancel', [run.run], { reason: text })} run=${told('cancel')} done=${reload} />`}
-    ${run.status === 'failed' || run.doing === 'blocked' || run.doing === 'put_off' ? html`<${Action} label="Resume" title="Let it go on: the step that failed is tried again" ask=${reason}
+      <${Action} label="Cancel" danger title="Cancel the run and let it clean up" ask=${reason} cli=${(text) => command('runs cancel', [run.run], { reason: text })} run=${told('cancel')} done=${reload} />`}
+    ${run.status === 'failed' || run.doing === 'blocked' || run.doing === 'put_off' ? html`<${Action} label="Resume" title="Resume the run and retry the failed step" ask=${reason}
       cli=${(text) => command('runs resume', [run.run], { reason: text })} run=${told('resume')} done=${reload} />` : null}
-    ${steps.length ? html`<${Action} label="Fork" title="Start a run that has done what this one did before a step" ask=${[{ label: 'First step that is done anew', value: steps[steps.length - 1], options: steps, required: true }, { label: 'Id of the new run (a new one when empty)' }]}
+    ${steps.length ? html`<${Action} label="Fork" title="Start a run with the history of this one up to a step" ask=${[{ label: 'First step to execute again', value: steps[steps.length - 1], options: steps, required: true }, { label: 'Id of the new run (a new one when empty)' }]}
       cli=${(from, id) => command('runs fork', [run.run], { from: from || 'STEP', id })} run=${fork} /> ` : null}`;
 }
 
@@ -107,7 +107,7 @@ function Facts({ run }) {
   return html`<dl class="facts"><div><dt>Status</dt><dd><${Badge} tone=${TONES[run.status]}>${run.status}</${Badge}></dd></div><div><dt>Does</dt><dd><${Doing} run=${run} /></dd></div>
     <div><dt>Workflow</dt><dd><${Name} of=${run.workflow} /></dd></div><div><dt>Queue</dt><dd><${Name} of=${run.queue} /> · priority ${run.priority}</dd></div>
     <div><dt>Generation</dt><dd class="num">${run.generation}</dd></div><div><dt>Started</dt><dd><${When} at=${run.started_at} /></dd></div>
-    ${run.ended_at === null ? null : html`<div><dt>Ended</dt><dd><${When} at=${run.ended_at} /> · took ${span((run.ended_at - run.started_at) / 1000)}</dd></div>`}
+    ${run.ended_at === null ? null : html`<div><dt>Ended</dt><dd><${When} at=${run.ended_at} /> · took ${span(((micros(run.ended_at) ?? 0) - (micros(run.started_at) ?? 0)) / 1000)}</dd></div>`}
     ${run.signals.length ? html`<div><dt>Hears</dt><dd>${run.signals.map((word) => html`<${Badge}>${name(word)}</${Badge}> `)}</dd></div>` : null}
     ${run.parent ? html`<div><dt>Parent</dt><dd><a href=${link(['runs', run.parent])}><${Name} of=${run.parent} /></a></dd></div>` : null}
     ${Object.entries(run.attributes).map(([key, value]) => html`<div key=${key}><dt>${name(key)}</dt><dd><${Name} of=${value} /></dd></div>`)}</dl>`;

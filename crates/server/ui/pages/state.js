@@ -17,7 +17,7 @@ export function State({ parts, query }) {
 async function scopes(signal) {
   const found = [];
   for (let after = ''; found.length < SCOPES;) {
-    const { records } = await get('state', { after, limit: 1 }, signal);
+    const { records } = await get('state', { cursor: after, limit: 1 }, signal);
     if (records.length === 0) return { found, whole: true };
     const kind = records[0].key.split('(')[0];
     if (kind === found[found.length - 1]) return { found, whole: false };
@@ -44,13 +44,13 @@ function Scopes({ chosen }) {
 
 function List({ query }) {
   const { prefix = '', after = '' } = query;
-  const { data, error } = useLive((signal) => Promise.all([get('state', { prefix, after, limit: ROWS }, signal), get('conflicts', {}, signal)]), [prefix, after]);
+  const { data, error } = useLive((signal) => Promise.all([get('state', { prefix, cursor: after, limit: ROWS }, signal), get('state/conflicts', {}, signal)]), [prefix, after]);
   const [found, conflicts] = data || [];
-  return html`<${Head} title="State" cli=${command('state list', [prefix])}>
+  return html`<${Head} title="State" cli=${command('state list', [], { prefix })}>
       <${Filter} value=${prefix} label="Scope or key" hint='session or session("s-1"' onChange=${(text) => text !== prefix && go(['state'], { prefix: text })} /></${Head}>
     <${Failed} error=${error} /><${Scopes} chosen=${prefix} />
     ${!data ? (error ? null : html`<${Loading} />`) : html`
-      ${found.records.length === 0 ? html`<${Empty} title=${prefix ? 'No document begins like this' : 'No documents yet'} cli=${`tidelock state set 'user("u-1", "cart")' '{}'`}>A document is a value with a version. Whoever writes it says which version it replaces, so that nobody overwrites what they have not seen.</${Empty}>` : html`
+      ${found.records.length === 0 ? html`<${Empty} title=${prefix ? 'No document begins like this' : 'No documents yet'} cli=${`tidelock state set 'user("u-1", "cart")' '{}'`}>A document is a value with a version. A write names the version that it replaces (optimistic concurrency), so that no update is lost.</${Empty}>` : html`
         <${Table} label="documents" heads=${['Key', 'Version', 'Size', 'Written', 'Expires']} rows=${found.records.map((one) => html`<tr key=${one.key}><td><a data-row href=${link(['state', one.key])}><${Name} of=${one.key} /></a></td>
           <td class="num">${one.version}</td><td class="num">${bytes(one.size)}</td><td><${When} at=${one.updated_at} /></td><td>${one.expires_at ? html`<${When} at=${one.expires_at} />` : html`<span class="quiet">never</span>`}</td></tr>`)} />
         <${Pager} parts=${['state']} query=${{ prefix }} next=${found.next} first=${after} />`}
@@ -59,7 +59,7 @@ function List({ query }) {
 
 function Conflicts({ data }) {
   const kinds = Object.entries(data.kinds);
-  return html`<section><h2>Conflicts</h2>${!data.shown ? html`<p class="quiet">How often changes met others that were faster is known to the program that makes them. It shows that here when it gives <code>Conflicts::new()</code> to its <code>States</code> as observer, and to the server it mounts.</p>` : kinds.length === 0 ? html`<p class="quiet">No change was made yet.</p>` : html`
+  return html`<section><h2>Conflicts</h2>${!data.shown ? html`<p class="quiet">The program that makes the changes counts their conflicts. It exposes them here when it passes <code>Conflicts::new()</code> to its <code>States</code> as observer, and to the server it mounts.</p>` : kinds.length === 0 ? html`<p class="quiet">No mutations yet.</p>` : html`
     <${Table} label="conflicts" heads=${['Kind', 'Mutations', 'Attempts', 'Conflicts', 'Per 100']} rows=${kinds.map(([kind, tally]) => html`<tr key=${kind}><td><${Name} of=${kind} /></td><td class="num">${count(tally.mutations)}</td><td class="num">${count(tally.attempts)}</td>
       <td class="num">${count(tally.conflicts)}</td><td class="num">${((100 * tally.conflicts) / Math.max(tally.mutations, 1)).toFixed(1)}</td></tr>`)} />`}</section>`;
 }
@@ -93,7 +93,7 @@ async function load(of, at, signal) {
   const { first, head } = history;
   const number = within(at, first, head);
   const [{ writes, next }, { after, before }] = await Promise.all([
-    get(`${path('state', of)}/history`, { limit: 50, before: number + 1 }, signal), change(of, number, first, signal),
+    get(`${path('state', of)}/history`, { limit: 50, cursor: number + 1 }, signal), change(of, number, first, signal),
   ]);
   const now = after.problem && number === head && record ? { value: record.value, now: true } : after;
   return { record, past: { number, first, head, writes, next, before, after: now } };
@@ -112,7 +112,7 @@ function Record({ of, query }) {
       ${data.record ? html`<dl class="facts"><div><dt>Version</dt><dd class="num">${data.record.version}</dd></div><div><dt>Written</dt><dd><${When} at=${data.record.updated_at} /></dd></div>
         <div><dt>Expires</dt><dd>${data.record.expires_at ? html`<${When} at=${data.record.expires_at} />` : 'never'}</dd></div></dl>` : html`<p><${Badge} tone="warn">deleted</${Badge}> There is no such document now.</p>`}
       ${data.past ? html`<${Past} of=${of} past=${data.past} at=${query.at} />` : html`<h2>Value</h2>${data.record ? html`<${Json} of=${data.record.value} />` : null}
-        <p class="quiet">No history is kept of it. A program that wants one makes its states with <code>States::with_history()</code>.</p>`}`}`;
+        <p class="quiet">This document has no history. A program enables it with <code>States::with_history()</code>.</p>`}`}`;
 }
 
 function Past({ of, past, at }) {
@@ -121,6 +121,6 @@ function Past({ of, past, at }) {
   return html`<${Slider} word="Write" at=${within(at, first, head)} first=${first} head=${head} follows=${at === undefined} to=${to} newest=${link(['state', of])} />
     <${Change} word="write" ...${past} />
     <section><h2>History</h2><${Table} label="history" heads=${['Write', 'When', 'Mutations', 'What']} rows=${writes.map((write) => html`<tr key=${write.number} class=${write.number === number ? 'chosen' : ''}>
-      <td class="num"><a data-row href=${link(['state', of], { at: write.number })}>${write.number}</a></td><td><${When} at=${write.at} /></td><td class="num">${write.mutations}</td><td class="mono wide">${said(write.change)}</td></tr>`)} />
+      <td class="num"><a data-row href=${link(['state', of], { at: write.number })}>${write.number}</a></td><td><${When} at=${write.recorded_at} /></td><td class="num">${write.mutations}</td><td class="mono wide">${said(write.change)}</td></tr>`)} />
       ${next !== null ? html`<nav class="pager"><a class="button small" data-next href=${link(['state', of], { at: next - 1 })}>Older writes</a></nav>` : null}</section>`;
 }

@@ -15,8 +15,8 @@ export function Streams({ parts, query }) {
 
 function List({ query }) {
   const { prefix = '', after = '' } = query;
-  const { data, error } = useLive((signal) => get('streams', { prefix, after, limit: ROWS }, signal), [prefix, after]);
-  return html`<${Head} title="Streams" cli=${command('streams list', [prefix])}>
+  const { data, error } = useLive((signal) => get('streams', { prefix, cursor: after, limit: ROWS }, signal), [prefix, after]);
+  return html`<${Head} title="Streams" cli=${command('streams list', [], { prefix })}>
       <${Filter} value=${prefix} label="Prefix of the key" hint='order or order("o' onChange=${(text) => text !== prefix && go(['streams'], { prefix: text })} /></${Head}>
     <${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : data.streams.length === 0 ? html`<${Nothing} prefix=${prefix} />` : html`
@@ -30,8 +30,8 @@ function List({ query }) {
 
 function Nothing({ prefix }) {
   return prefix
-    ? html`<${Empty} title="No stream begins like this">A prefix is a kind, <code>order</code>, or a kind and the beginning of its arguments, <code>order("o-1"</code>. Every character counts as it is.</${Empty}>`
-    : html`<${Empty} title="No streams yet" cli=${`tidelock streams append 'order("o-1")' placed '{}'`}>A stream holds the events of one thing, in order. It begins with its first event.</${Empty}>`;
+    ? html`<${Empty} title="No stream begins like this">A prefix is a kind, <code>order</code>, or a kind and the beginning of its arguments, <code>order("o-1"</code>. Every character is matched literally.</${Empty}>`
+    : html`<${Empty} title="No streams yet" cli=${`tidelock streams append 'order("o-1")' placed '{}'`}>A stream has the events of one entity, in order. Its first event creates it.</${Empty}>`;
 }
 
 /** Returns the document whose history a stream contains. */
@@ -77,9 +77,9 @@ function AtVersion({ data }) {
     return html`<${Change} word="version" number=${version} ...${state}><p><a href=${link(['state', state.record])}>The document <${Name} of=${state.record} /></a></p></${Change}>`;
   }
   return html`<section class="two"><div><h2><${Name} of=${event.type} /> <span class="quiet">version ${version}</span></h2><${Json} of=${event.payload} label="payload" />
-      ${event.meta === null ? null : html`<h3>Noted beside it</h3><${Json} of=${event.meta} label="meta" />`}</div>
+      ${event.meta === null ? null : html`<h3>Metadata</h3><${Json} of=${event.meta} label="meta" />`}</div>
     <div><h2>Against the ${older ? html`<${Name} of=${older.type} /> before it (version ${older.version})` : 'one before it'}</h2>
-      ${older ? html`<${Diff} before=${older.payload} after=${event.payload} />` : html`<p class="quiet">No other event of this type among the ${count(events.length)} that are shown. How events add up to a state is known to the program that wrote them.</p>`}</div></section>`;
+      ${older ? html`<${Diff} before=${older.payload} after=${event.payload} />` : html`<p class="quiet">No other event of this type among the ${count(events.length)} that are shown. Only the program that wrote the events can compute the state from them.</p>`}</div></section>`;
 }
 
 function Events({ of, data }) {
@@ -87,7 +87,7 @@ function Events({ of, data }) {
   return html`<section><h2>Events up to version ${data.version}</h2>
     <${Table} label="events" heads=${['Version', 'Type', 'When', 'Position', 'Payload']} rows=${rows.map((event) => html`<tr key=${event.version} class=${event.version === data.version ? 'chosen' : ''}>
       <td class="num"><a data-row href=${link(['streams', of], { at: event.version })}>${event.version}</a></td><td><${Name} of=${event.type} /></td>
-      <td><${When} at=${event.at} /></td><td class="num quiet">${event.position}</td><td class="mono wide" title=${instant(event.at)}>${brief(event.payload, 140)}</td></tr>`)} />
+      <td><${When} at=${event.recorded_at} /></td><td class="num quiet">${event.position}</td><td class="mono wide" title=${instant(event.recorded_at)}>${brief(event.payload, 140)}</td></tr>`)} />
     ${rows.length > 0 && rows[rows.length - 1].version > data.stream.first ? html`<nav class="pager"><a class="button small" data-next href=${link(['streams', of], { at: rows[rows.length - 1].version - 1 })}>Older events</a></nav>` : html`<p class="quiet">That is the first event${data.stream.first > 0 ? ' that is left' : ''}.</p>`}
   </section>`;
 }

@@ -1,7 +1,7 @@
 // Timeline of a run: the operations that each activation executed, and those that it replayed.
 import { html } from '../vendor/htm-preact.js';
 import { Badge, Name } from '../parts.js';
-import { brief, clock, count, instant, name, span } from '../show.js';
+import { brief, clock, count, instant, micros, name, span } from '../show.js';
 
 const PREFIX = 'tidelock.run.';
 const WIDTH = 1000;
@@ -36,7 +36,7 @@ export function activations(events, fence) {
   for (const event of events) {
     const by = event.meta?.fence;
     if (by === undefined || by === null || found.some((one) => one.fence === by)) continue;
-    found.push({ fence: by, at: event.at, version: event.version });
+    found.push({ fence: by, at: event.recorded_at, version: event.version });
   }
   if (fence !== undefined && !found.some((one) => one.fence === fence)) found.push({ fence, at: null, version: Infinity });
   return found.map((one, i) => ({ ...one, number: i + 1 }));
@@ -57,8 +57,9 @@ export function rows(events, acts) {
       const row = found.get(key) || { key, kind, what, marks: [], attempts: 0 };
       // An attempt of a step records the times of its code. A timer or a child lasts from its first entry to its last.
       const ran = event.payload?.ran;
-      const from = ran?.began ?? row.marks[row.marks.length - 1]?.at ?? event.at;
-      row.marks.push({ state, from, at: ran?.ended ?? event.at, act: act?.number });
+      const at = micros(ran?.ended ?? event.recorded_at);
+      const from = micros(ran?.began) ?? row.marks[row.marks.length - 1]?.at ?? at;
+      row.marks.push({ state, from, at, act: act?.number });
       const replays = act && SETTLED.has(state) ? acts.filter((one) => one.number > act.number).length : 0;
       Object.assign(row, { state, value, act: act?.number, replays, attempts: row.attempts + (kind === 'step' ? 1 : 0) });
       found.set(key, row);
@@ -86,11 +87,11 @@ function Marks({ row }) {
 export function Timeline({ events, fence, takeovers }) {
   const acts = activations(events, fence);
   const found = rows(events, acts);
-  if (found.length === 0) return html`<p class="quiet">It has asked for nothing yet.</p>`;
+  if (found.length === 0) return html`<p class="quiet">No operations yet.</p>`;
   const times = found.flatMap((row) => row.marks.flatMap((mark) => [mark.from, mark.at]));
-  const [from, to] = [Math.min(events[0].at, ...times), Math.max(events[events.length - 1].at, ...times)];
-  return html`<p class="acts">${acts.map((one) => html`<span class="act" key=${one.fence}><b>Activation ${one.number}</b> <span class="quiet">fence ${one.fence}${one.at ? html`, first entry <time title=${instant(one.at)}>${clock(one.at)}</time>` : ', has written nothing yet'}</span></span>`)}
-      ${takeovers ? html`<${Badge} tone="warn" title="A worker died or lost the run, and another one took it">taken over ×${count(takeovers)}</${Badge}>` : null}</p>
+  const [from, to] = [Math.min(micros(events[0].recorded_at) ?? 0, ...times), Math.max(micros(events[events.length - 1].recorded_at) ?? 0, ...times)];
+  return html`<p class="acts">${acts.map((one) => html`<span class="act" key=${one.fence}><b>Activation ${one.number}</b> <span class="quiet">fence ${one.fence}${one.at ? html`, first entry <time title=${instant(one.at)}>${clock(one.at)}</time>` : ', no entries yet'}</span></span>`)}
+      ${takeovers ? html`<${Badge} tone="warn" title="Another worker took the run over after its lease expired">taken over ×${count(takeovers)}</${Badge}>` : null}</p>
     <div class="scroll"><table class="timeline" aria-label="timeline"><thead><tr><th>What</th><th>State</th><th>Marks</th><th>Over ${span((to - from) / 1000)}</th><th>Result</th></tr></thead><tbody>
     ${found.map((row) => html`<tr key=${row.key} data-step=${row.what}><td><span class="quiet">${row.kind}</span> <${Name} of=${row.what} most=${40} /></td>
       <td><${Badge} tone=${TONES[row.state]}>${row.state}</${Badge}>${row.attempts > 1 ? html` <span class="quiet">${row.attempts} attempts</span>` : null}</td>
@@ -102,6 +103,6 @@ export function Timeline({ events, fence, takeovers }) {
 export function Journal({ events }) {
   return html`<div class="scroll"><table aria-label="journal"><thead><tr><th>No.</th><th>Entry</th><th>At</th><th>Fence</th><th>Says</th></tr></thead><tbody>
     ${events.map((event) => html`<tr key=${event.version}><td class="num">${event.version}</td><td class="mono">${name(event.type.replace(PREFIX, ''))}</td>
-      <td class="num" title=${instant(event.at)}>${clock(event.at)}</td><td class="num">${event.meta?.fence ?? '–'}</td><td class="mono wide">${brief(event.payload, 160)}</td></tr>`)}
+      <td class="num" title=${instant(event.recorded_at)}>${clock(event.recorded_at)}</td><td class="num">${event.meta?.fence ?? '–'}</td><td class="mono wide">${brief(event.payload, 160)}</td></tr>`)}
   </tbody></table></div>`;
 }

@@ -39,7 +39,7 @@ cases['what fails and is not blocked yet is listed, and retried'] = async (brows
   }
   await item.locator('[data-action=Retry]').click();
   await page.waitForSelector('dialog [data-meant="1"]');
-  assert.match(await text(page, 'dialog .cli'), /tidelock streams retry --reaction print-label 'order\("o-9"\)'/);
+  assert.match(await text(page, 'dialog .cli'), /tidelock reactions retry print-label 'order\("o-9"\)'/);
   await page.locator('dialog [data-confirm]').click();
   await until('it is tried again', async () => (await program.ask('reactions/print-label/keys')).keys.some((key) => key.attempts === 2));
   await close();

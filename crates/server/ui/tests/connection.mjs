@@ -37,7 +37,7 @@ function withoutIdleBeats() {
   });
   globalThis.fetch = async (url, init) => {
     const response = await fetched(url, init);
-    if (!String(url).endsWith('/pulse') || !response.body) return response;
+    if (!String(url).endsWith('/events/changes') || !response.body) return response;
     return new Response(response.body.pipeThrough(new TextDecoderStream()).pipeThrough(filter()).pipeThrough(new TextEncoderStream()), response);
   };
 }
@@ -94,7 +94,7 @@ cases['a server in trouble is asked again, and not for a token'] = async (browse
   const context = await browser.newContext();
   const page = await context.newPage();
   let well = false;
-  await page.route('**/api/v1/about', (route) => (well ? route.continue() : route.fulfill({ status: 503, json: { code: 'TL0308', detail: 'the server cannot be reached' } })));
+  await page.route('**/api/v1/info', (route) => (well ? route.continue() : route.fulfill({ status: 503, json: { code: 'TL0308', detail: 'the server cannot be reached' } })));
   await page.goto(program.link());
   await page.waitForSelector('[data-retry]');
   assert.match(await text(page, 'main'), /TL0308 the server cannot be reached/);

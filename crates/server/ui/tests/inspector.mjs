@@ -10,7 +10,7 @@ import { cases as reading } from './reading.mjs';
 const cases = {};
 
 cases['a blocked key is unblocked, and drains'] = async (browser, program) => {
-  await until('both keys are blocked', async () => (await program.ask('work/blocked')).blocked === 2);
+  await until('both keys are blocked', async () => (await program.ask('work?blocked=true')).blocked === 2);
   const { page, visit, close } = await open(browser, program, { view: '/stuck' });
   await page.waitForSelector('[data-blocked="2"]');
   const item = page.locator('article', { hasText: 'order("o-7")' });
@@ -18,7 +18,7 @@ cases['a blocked key is unblocked, and drains'] = async (browser, program) => {
   program.tell('mend');
   await item.locator('[data-action=Unblock]').click();
   await page.waitForSelector('dialog [data-meant="1"]');
-  assert.match(await text(page, 'dialog'), /tidelock streams unblock --reaction send-mail 'order\("o-7"\)'/);
+  assert.match(await text(page, 'dialog'), /tidelock reactions unblock send-mail 'order\("o-7"\)'/);
   await page.locator('dialog [data-confirm]').click();
   await page.waitForSelector('[data-toast]');
   assert.match(await text(page, '[data-toast]'), /1 changed/);
@@ -28,8 +28,8 @@ cases['a blocked key is unblocked, and drains'] = async (browser, program) => {
   await page.waitForSelector('dialog [data-meant="1"]');
   await page.locator('dialog [data-confirm]').click();
   await page.waitForSelector('.empty');
-  assert.match(await text(page, '.empty'), /Nothing is stuck/);
-  await until('what was blocked is handled', async () => (await program.ask('work/blocked')).blocked === 0);
+  assert.match(await text(page, '.empty'), /No blocked work/);
+  await until('what was blocked is handled', async () => (await program.ask('work?blocked=true')).blocked === 0);
   await until('no event waits', async () => {
     const { keys } = await program.ask('reactions/send-mail/keys');
     return keys.every((key) => key.lag.events === 0);
@@ -184,7 +184,7 @@ cases['with the keyboard alone'] = async (browser, program) => {
 cases['who may only read sees no button that changes something'] = async (browser) => {
   const program = await Program.start('read');
   try {
-    await until('both keys are blocked', async () => (await program.ask('work/blocked')).blocked === 2);
+    await until('both keys are blocked', async () => (await program.ask('work?blocked=true')).blocked === 2);
     const { page, visit, close } = await open(browser, program);
     await page.waitForSelector('[data-readonly]');
     for (const view of ['/stuck', '/stuck/send-mail?tab=reactions', '/runs/order-13', '/runs/approval-1', '/schedules', '/schedules/heartbeat', '/work?show=blocked', `/work/${encodeURIComponent('tidelock.run("approval-1")')}`]) {

@@ -38,7 +38,7 @@ async function shots(browser, link, views, theme, width) {
 
 async function single(browser) {
   const program = await Program.start();
-  await until('both keys are blocked', async () => (await program.ask('work/blocked')).blocked === 2);
+  await until('both keys are blocked', async () => (await program.ask('work?blocked=true')).blocked === 2);
   await until('the run that was taken over ends', async () => (await program.ask('runs/order-17')).status === 'completed');
   await program.ask('runs/approval-1/signals', { name: 'approved', value: true });
   const only = (...names) => Object.fromEntries(names.map((name) => [name, VIEWS[name]]));

@@ -16,7 +16,7 @@ fn add(db: &Connection, from: i64, to: i64) {
     for position in from..=to {
         let (stream, version) = (position % 3 + 1, (position - 1) / 3);
         db.execute(
-            "INSERT INTO tidelock_events (position, stream, version, id, type, at, payload)
+            "INSERT INTO tidelock_events (position, stream, version, id, type, recorded_at, payload)
              VALUES (?1, ?2, ?3, randomblob(16), 'E', 0, 'null')",
             (position, stream, version),
         )

@@ -19,8 +19,8 @@ fn database() -> Connection {
     db.create_scalar_function("tidelock_matches", 2, FunctionFlags::SQLITE_UTF8, matches)
         .expect("a function");
     let rows = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)
-        INSERT INTO tidelock_work (key, lane, priority, standing, ready_at, due, payload, attempts, takeovers,
-            enqueued_at, blocked_reason, blocked_since, lease_owner)
+        INSERT INTO tidelock_work (key, queue, priority, recurring, ready_at, due_at, payload, attempts, takeovers,
+            enqueued_at, blocked_reason, blocked_at, lease_owner)
         SELECT CASE n % 20000 WHEN 3 THEN 'special' ELSE 'job' END || n, CASE n % 20000 WHEN 0 THEN 'few' ELSE 'many' END,
             5, 0, n, n, 'null', 0, 0, 0, CASE n % 20000 WHEN 1 THEN 'no' END, CASE n % 20000 WHEN 1 THEN 1 END,
             CASE n % 20000 WHEN 2 THEN 'worker' END FROM n";

@@ -93,7 +93,7 @@ async fn entries(conn: &Conn) -> (BTreeSet<Key>, BTreeSet<Key>) {
     for document in all_documents(conn, "tidelock.run").await {
         let value: serde_json::Value = document.value.parse().unwrap();
         let run = document.key.args().remove(0);
-        let at = Arg::Int(-value["started_at"].as_i64().unwrap());
+        let at = Arg::Int(-value["started_at"].as_str().unwrap().parse::<Timestamp>().unwrap().as_micros());
         let status = format!("run.{}", value["status"].as_str().unwrap());
         for list in ["run".to_owned(), status] {
             expected.insert(Key::of(INDEX_KIND, &[Arg::Str(list), at.clone(), run.clone()]).unwrap());

@@ -57,6 +57,7 @@ pub(super) struct EventLine<'a> {
     id: EventId,
     #[serde(rename = "type")]
     event_type: &'a EventType,
+    #[serde(rename = "recorded_at")]
     at: Timestamp,
     payload: &'a Payload,
     meta: &'a Payload,
@@ -140,6 +141,7 @@ struct AnyLine {
     id: Option<EventId>,
     #[serde(rename = "type")]
     event_type: Option<EventType>,
+    #[serde(rename = "recorded_at")]
     at: Option<Timestamp>,
     payload: Option<Box<RawValue>>,
     meta: Option<Box<RawValue>>,

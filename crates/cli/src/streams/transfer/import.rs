@@ -271,7 +271,7 @@ fn stopped(error: anyhow::Error, report: &Report<'_>, layout: Layout) -> Result<
     let hint = || {
         if let Some(from) = report.from_line.filter(|from| *from > 2) {
             eprintln!(
-                "hint: everything before it is done; go on with --from-line {from}, or import it all again"
+                "hint: all lines before it are imported; continue with --from-line {from}, or import the file again"
             );
         }
     };

@@ -52,7 +52,10 @@ impl fmt::Display for Refused {
                 write!(f, "{stream} has another event at version {version} here: {name} {id}")
             }
             Why::Other { version, there: None } => {
-                write!(f, "the event stands elsewhere in {stream} here, and version {version} was expected")
+                write!(
+                    f,
+                    "{stream} has the event at another version here, and version {version} was expected"
+                )
             }
             Why::Removed { version, first } => {
                 write!(f, "version {version} of {stream} was removed here: ")?;
@@ -77,7 +80,7 @@ impl fmt::Display for Refused {
             ),
             Why::Gap { version, head: Some(head) } => write!(
                 f,
-                "{stream} goes on with version {version}, and here it ends with {head}: the events in between are missing"
+                "{stream} continues with version {version}, and here it ends with {head}: the events in between are missing"
             ),
             Why::Twice { version } => write!(f, "version {version} of {stream} came before in the file"),
             Why::Id(message) => write!(f, "{}", output::escaped(message)),

@@ -13,7 +13,7 @@ async fn a_signal_is_heard_once() {
     let signal = ["signal", "o-1", "approved", "--value", "false", "--id", "s-1"];
     site.fails(&["signal", "o-1", "approved", "--value", "{oops"], 2, "the value is no JSON");
     site.fails(&["signal", "o-1", "aproved"], 2, "error[TL1004]");
-    assert_eq!(stdout(&site.run(&signal, 0)), "o-1 will hear approved\n");
+    assert_eq!(stdout(&site.run(&signal, 0)), "o-1 will receive approved\n");
     let view = site.ended("o-1", Status::Completed).await;
     assert!(view.output.unwrap().as_str().contains(r#""approved":false"#));
     site.fails(&signal, 4, "error[TL1003]: run \"o-1\" is completed and can not be signalled");

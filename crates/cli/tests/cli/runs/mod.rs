@@ -1,9 +1,9 @@
 //! Runs at the command line: listing, starting, signalling, repairing, watching and removing.
 
 mod change;
+mod prune;
 mod queues;
 mod read;
-mod retire;
 mod start;
 mod watch;
 
@@ -158,7 +158,7 @@ fn no_verb_makes_a_store() {
         &["resume", "a"],
         &["fork", "a", "--from", "s"],
         &["watch", "a"],
-        &["retire", "--older", "1d", "--yes"],
+        &["prune", "--older", "1d", "--yes"],
     ];
     for call in calls {
         let args = [&["runs"], call, &["--store", path.to_str().unwrap()]].concat();
@@ -171,7 +171,7 @@ fn no_verb_makes_a_store() {
 
 #[test]
 fn each_verb_has_examples() {
-    for verb in ["list", "show", "steps", "start", "signal", "cancel", "resume", "fork", "watch", "retire"] {
+    for verb in ["list", "show", "steps", "start", "signal", "cancel", "resume", "fork", "watch", "prune"] {
         let help = support::tidelock(&["runs", verb, "--help"]);
         assert_eq!(help.status.code(), Some(0));
         assert!(stdout(&help).contains(&format!("tidelock runs {verb}")), "{verb}: {}", stdout(&help));

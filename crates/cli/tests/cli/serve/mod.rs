@@ -154,8 +154,8 @@ fn dev_makes_a_store_that_can_be_changed() {
     assert_eq!(status, 200);
     for told in [
         "tidelock_commits_total{result=\"applied\"} 1",
-        "tidelock_commit_seconds_bucket",
-        "tidelock_blocked 0",
+        "tidelock_commit_duration_seconds_bucket",
+        "tidelock_work_blocked 0",
     ] {
         assert!(metrics.contains(told), "{told}: {metrics}");
     }
@@ -255,7 +255,7 @@ async fn with_a_certificate_other_machines_are_served() {
         &key,
         "--tls-key",
         &key,
-        "--tokens",
+        "--token-file",
         directory.path().join("others").to_str().unwrap(),
     ]);
     assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
@@ -304,7 +304,8 @@ fn the_password_of_a_store_is_not_told() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     let store = "postgres://me:canary-4f9d1c77@127.0.0.1:1/x";
-    let serve = ["serve", "--store", store, "--tokens", tokens.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let serve =
+        ["serve", "--store", store, "--token-file", tokens.to_str().unwrap(), "--listen", "127.0.0.1:0"];
     let failed = tidelock(&serve);
     assert!(!failed.status.success());
     let said = format!("{}{}", stdout(&failed), stderr(&failed));
@@ -318,7 +319,8 @@ async fn a_file_of_tokens_that_others_may_read_is_refused() {
     let file = directory.path().join("tokens");
     let refused = |part: &str| {
         let (store, tokens) = (path.to_str().unwrap(), file.to_str().unwrap());
-        let refused = tidelock(&["serve", "--store", store, "--tokens", tokens, "--listen", "127.0.0.1:0"]);
+        let refused =
+            tidelock(&["serve", "--store", store, "--token-file", tokens, "--listen", "127.0.0.1:0"]);
         assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
         assert!(stderr(&refused).contains(part), "{}", stderr(&refused));
     };

@@ -1,10 +1,8 @@
-//! Streams at the command line: listing, following, appending, copying, and restarting stuck work.
+//! Streams at the command line: listing, following, appending, and copying.
 
-mod reactions;
 mod read;
 mod transfer;
 mod truncated;
-mod work;
 mod write;
 
 use std::path::PathBuf;
@@ -17,19 +15,25 @@ use tidelock::store::Event;
 
 use crate::support::{self, stderr, stdout};
 
-const ORDER: &str = r#"order("o-1")"#;
+pub(crate) const ORDER: &str = r#"order("o-1")"#;
 
 /// A store in a temporary directory.
-struct Site {
+pub(crate) struct Site {
     directory: TempDir,
-    store: SqliteStore,
+    pub(crate) store: SqliteStore,
+    /// The noun of the verbs that it runs.
+    noun: &'static str,
 }
 
 impl Site {
     async fn new() -> Self {
+        Self::of("streams").await
+    }
+
+    pub(crate) async fn of(noun: &'static str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(directory.path().join("a.db"), SqliteOptions::default()).await.unwrap();
-        Self { directory, store }
+        Self { directory, store, noun }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -37,19 +41,27 @@ impl Site {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = support::command(&[&["streams"], args].concat());
+        let mut command = support::command(&[&[self.noun], args].concat());
         command.env("TIDELOCK_STORE", self.path("a.db"));
         command
     }
 
     /// Runs a verb that must exit with this code.
-    fn run(&self, args: &[&str], code: i32) -> Output {
+    pub(crate) fn run(&self, args: &[&str], code: i32) -> Output {
         let output = self.command(args).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
         output
     }
 
-    fn json(&self, args: &[&str]) -> Value {
+    /// Runs a verb of `work` that must exit with this code.
+    pub(crate) fn work(&self, args: &[&str], code: i32) -> Output {
+        let mut command = support::command(&[&["work"], args].concat());
+        let output = command.env("TIDELOCK_STORE", self.path("a.db")).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
+        output
+    }
+
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["-o", "json"]].concat(), 0);
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -60,7 +72,7 @@ impl Site {
     }
 
     /// Appends an event unconditionally.
-    async fn append(&self, stream: &str, event_type: &str, payload: Value) -> Receipt {
+    pub(crate) async fn append(&self, stream: &str, event_type: &str, payload: Value) -> Receipt {
         let event = NewEvent::new(event_type.parse().unwrap(), Payload::of(&payload).unwrap());
         let batch = Batch::new().append(&stream.parse().unwrap(), Expect::Any, [event]);
         self.store.apply(batch).await.unwrap()
@@ -88,26 +100,26 @@ fn no_verb_makes_a_store() {
     let empty = directory.path().join("empty.jsonl");
     std::fs::write(&empty, "").unwrap();
     let calls: [&[&str]; 17] = [
-        &["list"],
-        &["show", "a"],
-        &["tail"],
-        &["append", "a", "T", "1"],
-        &["close", "a", "--yes"],
-        &["export"],
-        &["import", "--yes", "--file", empty.to_str().unwrap()],
-        &["blocked"],
-        &["unblock", "--yes"],
-        &["reset", "--yes"],
-        &["retry", "--yes"],
-        &["status"],
-        &["prioritize", "9", "--lane", "a"],
-        &["parked", "r"],
-        &["park", "--reaction", "r"],
-        &["replay", "--reaction", "r"],
-        &["drop", "--reaction", "r", "--yes"],
+        &["streams", "list"],
+        &["streams", "show", "a"],
+        &["streams", "tail"],
+        &["streams", "append", "a", "T", "1"],
+        &["streams", "close", "a", "--yes"],
+        &["streams", "export"],
+        &["streams", "import", "--yes", "--file", empty.to_str().unwrap()],
+        &["work", "blocked"],
+        &["work", "unblock", "--yes"],
+        &["work", "reset", "--yes"],
+        &["work", "retry", "--yes"],
+        &["reactions", "list"],
+        &["work", "prioritize", "9", "--queue", "a"],
+        &["reactions", "dead-letters", "r"],
+        &["reactions", "park", "r"],
+        &["reactions", "replay", "r"],
+        &["reactions", "drop", "r", "--yes"],
     ];
     for call in calls {
-        let args = [&["streams"], call, &["--store", path.to_str().unwrap()]].concat();
+        let args = [call, &["--store", path.to_str().unwrap()]].concat();
         let output = support::tidelock(&args);
         assert_eq!(output.status.code(), Some(3), "{call:?}: {}", stderr(&output));
         assert!(stderr(&output).contains("error[TL0401]"), "{}", stderr(&output));
@@ -118,28 +130,16 @@ fn no_verb_makes_a_store() {
 #[test]
 fn each_verb_has_examples() {
     let verbs = [
-        "list",
-        "show",
-        "tail",
-        "append",
-        "close",
-        "export",
-        "import",
-        "blocked",
-        "unblock",
-        "reset",
-        "retry",
-        "status",
-        "prioritize",
-        "parked",
-        "park",
-        "replay",
-        "drop",
+        ("streams", &["list", "show", "tail", "append", "close", "export", "import"][..]),
+        ("work", &["list", "show", "blocked", "unblock", "retry", "reset", "prioritize"]),
+        ("reactions", &["list", "status", "blocked", "unblock", "retry", "reset", "prioritize"]),
+        ("reactions", &["park", "dead-letters", "replay", "drop"]),
     ];
-    for verb in verbs {
-        let help = support::tidelock(&["streams", verb, "--help"]);
+    let verbs = verbs.iter().flat_map(|(noun, verbs)| verbs.iter().map(move |verb| (noun, verb)));
+    for (noun, verb) in verbs {
+        let help = support::tidelock(&[noun, verb, "--help"]);
         assert_eq!(help.status.code(), Some(0));
-        assert!(stdout(&help).contains(&format!("tidelock streams {verb}")), "{verb}: {}", stdout(&help));
+        assert!(stdout(&help).contains(&format!("tidelock {noun} {verb}")), "{verb}: {}", stdout(&help));
         assert!(stdout(&help).contains("Examples:"), "{verb}");
     }
 }

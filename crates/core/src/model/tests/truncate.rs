@@ -127,7 +127,7 @@ fn what_a_batch_may_remove_is_bounded_before_anybody_looks() {
 
 #[test]
 fn receipts_and_rows_of_older_programs_read_back() {
-    let receipt: Receipt = serde_json::from_str(r#"{"at":1000000}"#).unwrap();
+    let receipt: Receipt = serde_json::from_str(r#"{"at":"1970-01-01T00:00:01Z"}"#).unwrap();
     assert_eq!(receipt.truncated, [0; 0]);
     let row: StreamRow = serde_json::from_str(r#"{"head":4,"closed_at":null}"#).unwrap();
     assert_eq!(row.oldest(), Some(StreamVersion(0)));

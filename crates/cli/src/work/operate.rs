@@ -7,21 +7,17 @@ use tidelock::prelude::*;
 use tidelock::store::{Operation, Selection, WorkFilter, WorkRow, limits};
 
 use super::blocked::{Line, table};
-use super::call::{FIRST, Report};
-use crate::args::StreamsOperate;
+use super::filter;
+use super::report::{FIRST, Report};
+use crate::args::WorkOperate;
 use crate::exit::{Exit, UsageError};
 use crate::output;
-use crate::work::filter;
 
 /// The number of rows read in one page.
 const PAGE: usize = 1_000;
 
 /// Runs an operator command, or prints its preview.
-pub(super) async fn operate(
-    options: &StreamsOperate,
-    name: &'static str,
-    operation: Operation,
-) -> Result<Exit> {
+pub(super) async fn run(options: &WorkOperate, name: &'static str, operation: Operation) -> Result<Exit> {
     let verb = Verb::new(options, name, operation)?;
     let opened = options.place.open().await?;
     let ended = verb.run(&*opened.shared(), options).await;
@@ -46,23 +42,23 @@ enum Chosen {
 
 /// The selected rows.
 #[derive(Default)]
-struct Meant {
+struct Selected {
     rows: Vec<WorkRow>,
-    /// Rows that belong to Tidelock itself.
-    left_alone: u64,
+    /// The number of internal rows.
+    skipped: u64,
     /// A named key that does not exist.
     missing: Option<Key>,
 }
 
 impl Verb {
-    fn new(options: &StreamsOperate, name: &'static str, operation: Operation) -> Result<Self> {
+    fn new(options: &WorkOperate, name: &'static str, operation: Operation) -> Result<Self> {
         let mut keys = options.keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>()?;
         keys.sort_unstable();
         keys.dedup();
-        let all = keys.is_empty() && options.rows.lane.is_none() && options.rows.like.is_none();
+        let all = keys.is_empty() && options.rows.queue.is_none() && options.rows.pattern.is_none();
         let (blocked, leased) = match operation {
             Operation::Prioritize(_) if all => {
-                let reason = "which work is meant? Give names, --lane, --like or --reaction";
+                let reason = "no rows are selected; give keys, --queue or --pattern";
                 return Err(UsageError(reason.to_owned()).into());
             }
             Operation::RetryNow => (Some(false), Some(false)),
@@ -90,18 +86,18 @@ impl Verb {
             Some(key) => {
                 let (name, key) = (self.name, output::key(key));
                 let reason = format!(
-                    "{key} is Tidelock's own row; to {name} the key of a reaction, write --reaction NAME and the key itself"
+                    "{key} is an internal row; for a key of a reaction, use `tidelock reactions {name} REACTION KEY`"
                 );
                 Err(UsageError(reason).into())
             }
         }
     }
 
-    async fn run(&self, store: &dyn Store, options: &StreamsOperate) -> Result<Exit> {
-        let Meant { rows, left_alone, missing } = self.meant(store).await?;
+    async fn run(&self, store: &dyn Store, options: &WorkOperate) -> Result<Exit> {
+        let Selected { rows, skipped, missing } = self.selected(store).await?;
         if let Some(key) = missing {
             eprintln!("error: there is no work {}; nothing was changed", output::key(&key));
-            eprintln!("hint: `tidelock streams blocked` shows what is stuck");
+            eprintln!("hint: `tidelock work blocked` lists blocked work");
             return Ok(Exit::NotFound);
         }
         let now = store.now().await?;
@@ -111,61 +107,61 @@ impl Verb {
         let mut report = Report {
             operation: self.name,
             reaction: None,
-            dry_run: options.dry_run,
-            meant: rows.len() as u64,
+            dry_run: options.consent.dry_run,
+            selected: rows.len() as u64,
             would_change,
             changed: 0,
-            left_alone,
+            skipped,
             rows: rows.into_iter().take(FIRST).map(Line::of).collect(),
         };
-        if options.dry_run {
-            return report.tell_dry("rows", options.place.output, table);
+        if options.consent.dry_run {
+            return report.print_preview("rows", options.place.output, table);
         }
         let why = if self.all { " (no condition was given)" } else { "" };
-        if !report.agreed("rows", why, self.all, options.yes)? {
+        if !report.agreed("rows", why, self.all, options.consent.yes)? {
             return Ok(Exit::Failed);
         }
         if !keys.is_empty() {
             let batch = Batch::new().operate(Selection::Keys(keys), self.operation);
             report.changed = store.apply(batch).await?.operated.first().copied().unwrap_or_default();
         }
-        report.tell("rows", options.place.output)
+        report.print("rows", options.place.output)
     }
 
-    async fn meant(&self, store: &dyn Store) -> Result<Meant> {
+    async fn selected(&self, store: &dyn Store) -> Result<Selected> {
         match &self.which {
             Chosen::Filter(filter) => self.matching(store, filter).await,
             Chosen::Keys(keys) => {
-                let mut meant = Meant::default();
+                let mut selected = Selected::default();
                 for key in keys {
                     match store.work(key).await? {
-                        Some(row) => meant.rows.push(row),
-                        None => return Ok(Meant { missing: Some(key.clone()), ..meant }),
+                        Some(row) => selected.rows.push(row),
+                        None => return Ok(Selected { missing: Some(key.clone()), ..selected }),
                     }
                 }
-                Ok(meant)
+                Ok(selected)
             }
         }
     }
 
-    async fn matching(&self, store: &dyn Store, filter: &WorkFilter) -> Result<Meant> {
-        let (mut meant, mut page) = (Meant::default(), Page::first(PAGE));
+    async fn matching(&self, store: &dyn Store, filter: &WorkFilter) -> Result<Selected> {
+        let (mut selected, mut page) = (Selected::default(), Page::first(PAGE));
         loop {
             let found = store.works(filter, page).await?;
             for row in found.rows {
                 match self.may(&row.key) {
-                    true => meant.rows.push(row),
-                    false => meant.left_alone += 1,
+                    true => selected.rows.push(row),
+                    false => selected.skipped += 1,
                 }
             }
-            if meant.rows.len() > limits::OPERATE_ROWS {
+            if selected.rows.len() > limits::OPERATE_ROWS {
                 let most = output::number(limits::OPERATE_ROWS as u64);
                 let reason = format!(
-                    "more than {most} rows are meant, which is the most at once; use --lane or --like"
+                    "more than {most} rows are selected, which is the limit of one command; use --queue or --pattern"
                 );
                 return Err(UsageError(reason).into());
             }
-            let Some(next) = found.next else { return Ok(meant) };
+            let Some(next) = found.next else { return Ok(selected) };
             page = Page::after(&next, PAGE);
         }
     }

@@ -1,4 +1,4 @@
-//! `tidelock streams blocked`: work that is blocked until an operator acts.
+//! `tidelock work blocked`: work that is blocked until an operator acts.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -6,57 +6,57 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::WorkRow;
 
-use crate::args::StreamsBlocked;
+use super::filter;
+use crate::args::WorkBlocked;
 use crate::exit::Exit;
 use crate::output;
 use crate::sight::{self, Listing};
-use crate::work::filter;
 
 /// A row as it is printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     key: Key,
-    lane: Lane,
+    queue: Lane,
     priority: Priority,
     position: Option<Position>,
     attempts: u32,
     takeovers: u32,
-    blocked_since: Option<Timestamp>,
-    due: Option<Timestamp>,
+    blocked_at: Option<Timestamp>,
+    due_at: Option<Timestamp>,
     error: Option<String>,
     owner: Option<Owner>,
-    until: Option<Timestamp>,
+    lease_expires_at: Option<Timestamp>,
     fence: Option<Fence>,
 }
 
 impl Line {
     pub(super) fn of(row: WorkRow) -> Self {
-        let WorkRow { key, lane, priority, position, attempts, takeovers, due, .. } = row;
-        let blocked_since = row.blocked.as_ref().map(|blocked| blocked.since);
+        let WorkRow { key, lane: queue, priority, position, attempts, takeovers, due: due_at, .. } = row;
+        let blocked_at = row.blocked.as_ref().map(|blocked| blocked.since);
         let error = row.blocked.map(|blocked| blocked.reason).or(row.last_error);
-        let (owner, until, fence) = match row.lease {
+        let (owner, lease_expires_at, fence) = match row.lease {
             Some(lease) => (Some(lease.owner), Some(lease.until), Some(lease.fence)),
             None => (None, None, None),
         };
         Self {
             key,
-            lane,
+            queue,
             priority,
             position,
             attempts,
             takeovers,
-            blocked_since,
-            due,
+            blocked_at,
+            due_at,
             error,
             owner,
-            until,
+            lease_expires_at,
             fence,
         }
     }
 }
 
 /// Lists one page of blocked work.
-pub(in crate::streams) async fn run(options: &StreamsBlocked) -> Result<Exit> {
+pub(super) async fn run(options: &WorkBlocked) -> Result<Exit> {
     let filter = filter(&options.rows, Some(true), None)?;
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let blocked = store.count_work(&filter).await?;
@@ -74,13 +74,13 @@ pub(in crate::streams) async fn run(options: &StreamsBlocked) -> Result<Exit> {
 
 /// Returns rows as a table.
 pub(super) fn table(rows: &[Line]) -> Table {
-    let mut table = output::table(&["key", "lane", "attempts", "blocked since", "error"], &[2]);
+    let mut table = output::table(&["key", "queue", "attempts", "blocked at", "error"], &[2]);
     for row in rows {
         table.add_row([
             output::key(&row.key),
-            output::escaped(row.lane.as_str()),
+            output::escaped(row.queue.as_str()),
             row.attempts.to_string(),
-            row.blocked_since.map(output::instant).unwrap_or_default(),
+            row.blocked_at.map(output::instant).unwrap_or_default(),
             output::flat(row.error.as_deref().unwrap_or_default()),
         ]);
     }

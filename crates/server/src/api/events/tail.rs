@@ -24,7 +24,7 @@ use crate::request::{Asked, header_text, unreadable};
 use crate::shared::App;
 
 /// The interval of keep-alive comments.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,7 +56,7 @@ pub(crate) async fn tail(
     let began = subscription.position().unwrap_or(Position(0));
     let first = Event::default().id(began.to_string());
     let told = follow(Following { first: Some(first), subscription, ending, over: false, _seat: seat });
-    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)).into_response())
+    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 fn start(from: Option<&str>) -> Result<Start, ServerError> {

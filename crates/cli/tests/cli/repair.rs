@@ -1,4 +1,4 @@
-//! `blocked`, `unblock`, `reset` and `retry`.
+//! `work blocked`, `unblock`, `reset` and `retry`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidelock::prelude::*;
 use tidelock::store::{Lease, WorkRow};
 
-use super::Site;
+use crate::streams::Site;
 use crate::support::{stderr, stdout};
 
 const TTL: Duration = Duration::from_secs(3600);
@@ -46,7 +46,7 @@ impl Site {
 
 #[tokio::test]
 async fn what_is_blocked_is_listed_and_ends_with_5() {
-    let site = Site::new().await;
+    let site = Site::of("work").await;
     let none = site.run(&["blocked"], 0);
     assert!(stdout(&none).is_empty() && stderr(&none).contains("nothing is blocked"));
     assert_eq!(site.json(&["blocked"]), json!({"blocked": 0, "rows": [], "next": null}));
@@ -64,16 +64,16 @@ async fn what_is_blocked_is_listed_and_ends_with_5() {
     let all = json(&["--limit", "2"]);
     assert_eq!((&all["blocked"], &all["next"]), (&json!(3), &json!(r#"job("b")"#)));
     assert_eq!(all["rows"][0]["attempts"], 1);
-    assert!(all["rows"][0]["blocked_since"].is_i64(), "{all}");
-    assert_eq!(json(&["--lane", "calls"])["rows"][0]["key"], r#"job("c")"#);
-    assert_eq!(json(&["--like", "b$"])["blocked"], 1);
-    site.run(&["blocked", "--lane", "other"], 0);
-    site.run(&["blocked", "--like", "a+"], 2);
+    assert!(all["rows"][0]["blocked_at"].is_string(), "{all}");
+    assert_eq!(json(&["--queue", "calls"])["rows"][0]["key"], r#"job("c")"#);
+    assert_eq!(json(&["--pattern", "b$"])["blocked"], 1);
+    site.run(&["blocked", "--queue", "other"], 0);
+    site.run(&["blocked", "--pattern", "a+"], 2);
 }
 
 #[tokio::test]
 async fn blocked_work_goes_on_by_name_by_lane_by_pattern_and_all_of_it() {
-    let site = Site::new().await;
+    let site = Site::of("work").await;
     site.block("mails", &["a", "b"]).await;
     site.block("calls", &["c", "d", "e"]).await;
     let missing = site.run(&["unblock", r#"job("a")"#, r#"job("x")"#], 3);
@@ -82,15 +82,15 @@ async fn blocked_work_goes_on_by_name_by_lane_by_pattern_and_all_of_it() {
     assert!(stdout(&site.run(&["unblock", r#"job("a")"#], 0)).contains("1 of 1 rows changed"));
     assert!(!site.blocked("a").await && site.blocked("b").await);
 
-    let dry = site.json(&["unblock", "--lane", "calls", "--dry-run"]);
-    assert_eq!((&dry["meant"], &dry["changed"], &dry["dry_run"]), (&json!(3), &json!(0), &json!(true)));
+    let dry = site.json(&["unblock", "--queue", "calls", "--dry-run"]);
+    assert_eq!((&dry["selected"], &dry["changed"], &dry["dry_run"]), (&json!(3), &json!(0), &json!(true)));
     assert_eq!(dry["would_change"], 3);
     assert_eq!(dry["rows"].as_array().unwrap().len(), 3);
-    let table = site.run(&["unblock", "--lane", "calls", "--dry-run"], 0);
+    let table = site.run(&["unblock", "--queue", "calls", "--dry-run"], 0);
     assert!(stdout(&table).contains(r#"job("c")"#) && stderr(&table).contains("3 of 3 rows would change"));
     assert!(site.blocked("c").await, "nothing was changed");
 
-    assert_eq!(site.json(&["unblock", "--lane", "calls", "--like", "c$"])["changed"], 1);
+    assert_eq!(site.json(&["unblock", "--queue", "calls", "--pattern", "c$"])["changed"], 1);
     assert!(!site.blocked("c").await && site.blocked("d").await);
     let all = site.run(&["unblock"], 2);
     assert!(
@@ -100,40 +100,40 @@ async fn blocked_work_goes_on_by_name_by_lane_by_pattern_and_all_of_it() {
     );
     assert_eq!(site.json(&["unblock", "--yes"])["changed"], 3);
     site.run(&["blocked"], 0);
-    assert_eq!(site.json(&["unblock"])["meant"], 0, "nothing needs no question");
-    site.run(&["unblock", r#"job("a")"#, "--lane", "mails"], 2);
+    assert_eq!(site.json(&["unblock"])["selected"], 0, "nothing needs no question");
+    site.run(&["unblock", r#"job("a")"#, "--queue", "mails"], 2);
 }
 
 #[tokio::test]
 async fn many_rows_need_a_yes() {
-    let site = Site::new().await;
+    let site = Site::of("work").await;
     let names: Vec<String> = (0..101).map(|n| format!("{n:03}")).collect();
     site.enqueue("jobs", &names).await;
     site.each("jobs", |batch, lease| batch.block(lease, "no")).await;
-    site.run(&["unblock", "--lane", "jobs"], 2);
-    assert_eq!(site.json(&["unblock", "--lane", "jobs", "--dry-run"])["meant"], 101);
-    assert_eq!(site.json(&["unblock", "--like", "job 09"])["changed"], 10, "few need none");
-    assert_eq!(site.json(&["unblock", "--lane", "jobs"])["changed"], 91, "so do the rest");
+    site.run(&["unblock", "--queue", "jobs"], 2);
+    assert_eq!(site.json(&["unblock", "--queue", "jobs", "--dry-run"])["selected"], 101);
+    assert_eq!(site.json(&["unblock", "--pattern", "job 09"])["changed"], 10, "few need none");
+    assert_eq!(site.json(&["unblock", "--queue", "jobs"])["changed"], 91, "so do the rest");
 }
 
 #[tokio::test]
 async fn a_reset_begins_again_and_fences_the_holder_off() {
-    let site = Site::new().await;
+    let site = Site::of("work").await;
     let key = Key::new("job", ["a"]).unwrap();
     let work = NewWork { position: Some(Position(0)), ..NewWork::standing(key, "jobs".parse().unwrap()) };
     site.store.apply(Batch::new().enqueue(work)).await.unwrap();
     site.each("jobs", |batch, lease| batch.advance(lease, Position(7))).await;
     let before = site.job("a").await;
     assert!(before.lease.is_some() && before.position == Some(Position(7)), "{before:?}");
-    assert_eq!(site.json(&["reset", "--yes"])["meant"], 0, "without a condition, blocked work is meant");
-    assert_eq!(site.json(&["reset", "--lane", "jobs"])["changed"], 1);
+    assert_eq!(site.json(&["reset", "--yes"])["selected"], 0, "without a condition, blocked work is meant");
+    assert_eq!(site.json(&["reset", "--queue", "jobs"])["changed"], 1);
     let after = site.job("a").await;
     assert!(after.lease.is_none() && after.position == Some(Position(0)), "{after:?}");
 }
 
 #[tokio::test]
 async fn a_retry_makes_waiting_work_due_and_leaves_the_rest_alone() {
-    let site = Site::new().await;
+    let site = Site::of("work").await;
     site.block("stuck", &["s"]).await;
     site.enqueue("jobs", &["a".to_owned(), "b".to_owned()]).await;
     site.each("jobs", |batch, lease| batch.fail(lease, "not now", Due::After(TTL))).await;
@@ -142,6 +142,6 @@ async fn a_retry_makes_waiting_work_due_and_leaves_the_rest_alone() {
     assert!(site.job("a").await.due < due && site.job("b").await.due >= due);
     site.run(&["retry"], 2);
     let all = site.json(&["retry", "--yes"]);
-    assert_eq!((&all["meant"], &all["changed"]), (&json!(2), &json!(1)), "one was due already");
+    assert_eq!((&all["selected"], &all["changed"]), (&json!(2), &json!(1)), "one was due already");
     assert!(site.blocked("s").await);
 }

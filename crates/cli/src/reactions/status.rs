@@ -1,4 +1,4 @@
-//! `tidelock streams status` and `parked`: the progress and the parked events of reactions. The commands lease
+//! `tidelock reactions list`, `status` and `blocked`: the progress of reactions and of their keys. The commands lease
 //! nothing.
 
 use std::time::Duration;
@@ -7,35 +7,59 @@ use anyhow::Result;
 use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
-use tidelock::reactions::{KeyView, Lag, Operator, Parked, ReactionView};
+use tidelock::reactions::{KeyView, Lag, Operator, ReactionView, Which};
 
-use super::reaction::{unseen, which};
-use crate::args::{StreamsParked, StreamsStatus};
+use super::operate::{parsed, unseen, which};
+use crate::args::{Look, Pages, ReactionKeys, ReactionsBlocked, ReactionsList, ReactionsStatus};
 use crate::exit::Exit;
 use crate::output;
 use crate::sight::{self, Listing};
 
-/// Shows reactions, or the keys of one.
-pub(in crate::streams) async fn run(options: &StreamsStatus) -> Result<Exit> {
-    let Some(reaction) = &options.reaction else { return reactions(options).await };
-    let named = options.keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>()?;
-    let mut which = which(reaction, &named, options.like.as_deref());
-    if options.blocked {
-        which = which.that_are_blocked();
+/// Shows the keys of a reaction.
+pub(super) async fn keys(options: &ReactionsStatus) -> Result<Exit> {
+    Keys::new(&options.keys, options.blocked)?.show(&options.look, &options.pages, Exit::Well).await
+}
+
+/// Lists the blocked keys of a reaction.
+pub(super) async fn blocked(options: &ReactionsBlocked) -> Result<Exit> {
+    Keys::new(&options.keys, true)?.show(&options.look, &options.pages, Exit::Blocked).await
+}
+
+/// A selection of keys.
+struct Keys<'a> {
+    reaction: &'a str,
+    named: Vec<Key>,
+    which: Which,
+    blocked: bool,
+}
+
+impl<'a> Keys<'a> {
+    fn new(keys: &'a ReactionKeys, blocked: bool) -> Result<Self> {
+        let ReactionKeys { reaction, keys, pattern } = keys;
+        let named = parsed(keys)?;
+        let which = which(reaction, &named, pattern.as_deref());
+        let which = if blocked { which.that_are_blocked() } else { which };
+        Ok(Self { reaction, named, which, blocked })
     }
-    sight::listing(&options.look, &options.pages, async |store, ask| {
-        let page = Operator::new(SharedStore::clone(store)).keys(&which, ask.page()?).await?;
-        let keys: Vec<KeyLine> = page.rows.into_iter().map(KeyLine::of).collect();
-        let missing = named.iter().find(|key| keys.iter().all(|line| line.key != **key));
-        let missing = missing.filter(|_| !options.blocked).map(|key| unseen(reaction, key));
-        let none = if named.is_empty() { "no such keys" } else { "none of these" };
-        let mut listing = Listing::new("keys", keys, table).or(none).fact("reaction", reaction.as_str());
-        if let Some(notes) = missing {
-            (listing.notes, listing.exit) = (notes, Exit::NotFound);
-        }
-        Ok(listing.next(page.next.map(|key| key.to_string())))
-    })
-    .await
+
+    /// Shows a page of keys, and exits with `found` when there are any.
+    async fn show(&self, look: &Look, pages: &Pages, found: Exit) -> Result<Exit> {
+        sight::listing(look, pages, async |store, ask| {
+            let page = Operator::new(SharedStore::clone(store)).keys(&self.which, ask.page()?).await?;
+            let keys: Vec<KeyLine> = page.rows.into_iter().map(KeyLine::of).collect();
+            let missing = self.named.iter().find(|key| keys.iter().all(|line| line.key != **key));
+            let missing = missing.filter(|_| !self.blocked).map(|key| unseen(self.reaction, key));
+            let none = if self.named.is_empty() { "no such keys" } else { "none of these" };
+            let exit = if keys.is_empty() { Exit::Well } else { found };
+            let mut listing = Listing::new("keys", keys, table).or(none).fact("reaction", self.reaction);
+            listing.exit = exit;
+            if let Some(notes) = missing {
+                (listing.notes, listing.exit) = (notes, Exit::NotFound);
+            }
+            Ok(listing.next(page.next.map(|key| key.to_string())))
+        })
+        .await
+    }
 }
 
 /// The lag of a key or a reaction, for programs.
@@ -71,38 +95,51 @@ pub(super) struct KeyLine {
     key: Key,
     position: Option<Position>,
     lag: LagLine,
-    due: Option<Timestamp>,
+    due_at: Option<Timestamp>,
     attempts: u32,
     takeovers: u32,
     error: Option<String>,
-    blocked_since: Option<Timestamp>,
+    blocked_at: Option<Timestamp>,
     owner: Option<Owner>,
-    until: Option<Timestamp>,
+    lease_expires_at: Option<Timestamp>,
     fence: Option<Fence>,
 }
 
 impl KeyLine {
     pub(super) fn of(view: KeyView) -> Self {
-        let KeyView { key, position, lag, due, attempts, takeovers, owner, until, fence, .. } = view;
-        let blocked_since = view.blocked.as_ref().map(|blocked| blocked.since);
+        let KeyView { key, position, lag, attempts, takeovers, owner, fence, .. } = view;
+        let (due_at, lease_expires_at) = (view.due, view.until);
+        let blocked_at = view.blocked.as_ref().map(|blocked| blocked.since);
         let error = view.blocked.map(|blocked| blocked.reason).or(view.last_error);
         let lag = LagLine::of(lag);
-        Self { key, position, lag, due, attempts, takeovers, error, blocked_since, owner, until, fence }
+        Self {
+            key,
+            position,
+            lag,
+            due_at,
+            attempts,
+            takeovers,
+            error,
+            blocked_at,
+            owner,
+            lease_expires_at,
+            fence,
+        }
     }
 
     /// Returns the state in one word.
     fn state(&self) -> &'static str {
-        match (self.blocked_since, &self.owner, self.due) {
+        match (self.blocked_at, &self.owner, self.due_at) {
             (Some(_), ..) => "blocked",
-            (None, Some(_), _) => "held",
+            (None, Some(_), _) => "leased",
             (None, None, Some(_)) => "due",
-            (None, None, None) => "rests",
+            (None, None, None) => "idle",
         }
     }
 
     /// Returns the time of the block, the holder and expiry of the lease, or the due time.
     fn more(&self) -> String {
-        match (self.blocked_since, &self.owner, self.until, self.due) {
+        match (self.blocked_at, &self.owner, self.lease_expires_at, self.due_at) {
             (Some(since), ..) => output::instant(since),
             (None, Some(owner), Some(until), _) => {
                 let fence = self.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
@@ -137,7 +174,7 @@ pub(super) fn table(keys: &[KeyLine]) -> Table {
 #[derive(Debug, Serialize)]
 struct ReactionLine {
     name: String,
-    lane: Lane,
+    queue: Lane,
     types: Vec<EventType>,
     chooses_keys: bool,
     keys: u64,
@@ -146,23 +183,26 @@ struct ReactionLine {
     head: Position,
     lag: LagLine,
     error: Option<String>,
-    blocked_since: Option<Timestamp>,
+    blocked_at: Option<Timestamp>,
     owner: Option<Owner>,
-    until: Option<Timestamp>,
+    lease_expires_at: Option<Timestamp>,
     fence: Option<Fence>,
 }
 
 impl ReactionLine {
     fn of(view: ReactionView) -> Self {
-        let ReactionView { name, lane, types, chooses_keys, keys, blocked_keys, position, head, .. } = view;
+        let ReactionView {
+            name, lane: queue, types, chooses_keys, keys, blocked_keys, position, head, ..
+        } = view;
         // The last events may have been removed: an inbox is emptied after it was handled.
         let head = head.max(position);
-        let (lag, owner, until, fence) = (LagLine::of(view.lag), view.owner, view.until, view.fence);
-        let blocked_since = view.blocked.as_ref().map(|blocked| blocked.since);
+        let (lag, owner, fence) = (LagLine::of(view.lag), view.owner, view.fence);
+        let lease_expires_at = view.until;
+        let blocked_at = view.blocked.as_ref().map(|blocked| blocked.since);
         let error = view.blocked.map(|blocked| blocked.reason);
         Self {
             name,
-            lane,
+            queue,
             types,
             chooses_keys,
             keys,
@@ -171,15 +211,16 @@ impl ReactionLine {
             head,
             lag,
             error,
-            blocked_since,
+            blocked_at,
             owner,
-            until,
+            lease_expires_at,
             fence,
         }
     }
 }
 
-async fn reactions(options: &StreamsStatus) -> Result<Exit> {
+/// Lists all reactions.
+pub(super) async fn list(options: &ReactionsList) -> Result<Exit> {
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let mut views = Operator::new(SharedStore::clone(store)).reactions().await?;
         views.sort_by(|one, other| one.name.cmp(&other.name));
@@ -206,35 +247,6 @@ fn table_of_reactions(lines: &[ReactionLine]) -> Table {
             output::number(line.blocked_keys),
             line.owner.as_ref().map(|owner| output::escaped(owner.as_str())).unwrap_or_default(),
             output::flat(line.error.as_deref().unwrap_or_default()),
-        ]);
-    }
-    output::one_line(&mut table);
-    table
-}
-
-/// Lists the parked events of a reaction.
-pub(in crate::streams) async fn parked(options: &StreamsParked) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
-        let operator = Operator::new(SharedStore::clone(store));
-        let found = operator.parked(&options.reaction, ask.page()?).await?;
-        let listing = Listing::new("events", found.rows, table_of_parked).or("nothing is parked");
-        Ok(listing.next(found.next.map(|key| key.to_string())))
-    })
-    .await
-}
-
-fn table_of_parked(events: &[Parked]) -> Table {
-    let header = ["key", "position", "type", "parked", "attempts", "replays", "error"];
-    let mut table = output::table(&header, &[1, 4, 5]);
-    for parked in events {
-        table.add_row([
-            output::key(&parked.key),
-            parked.event.position.to_string(),
-            output::escaped(parked.event.event_type.as_str()),
-            output::instant(parked.at),
-            parked.attempts.to_string(),
-            parked.replays.to_string(),
-            output::flat(&parked.error),
         ]);
     }
     output::one_line(&mut table);

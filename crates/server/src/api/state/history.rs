@@ -17,7 +17,7 @@ use crate::error::ServerError;
 use crate::inspected::Tally;
 use crate::openapi::shape;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Named, ok, rows, unreadable};
+use crate::request::{Answered, Asked, Named, Numbered, ok, rows, unreadable};
 use crate::shared::{App, Shared};
 
 /// The maximum number of merges that are read back to compute a past value.
@@ -27,7 +27,7 @@ const PAGE: usize = 500;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
-    before: Option<u64>,
+    cursor: Option<u64>,
     limit: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct HistoryQuery {
 pub(crate) struct Listing {
     #[schemars(with = "Vec<shape::Object>")]
     writes: Vec<Past>,
-    /// The value of `before` for the next page.
+    /// The cursor of the next page.
     #[schemars(with = "Option<u64>")]
     next: Option<StreamVersion>,
 }
@@ -44,16 +44,10 @@ pub(crate) struct Listing {
 /// Returns the last writes to a document, newest first.
 pub(crate) async fn list(State(app): State<App>, name: Named, Asked(asked): Asked<HistoryQuery>) -> Answered {
     let limit = rows(asked.limit)?;
-    let before = asked.before.map(StreamVersion);
+    let before = asked.cursor.map(StreamVersion);
     let PastPage { writes, end } = history_page(app.store(), &name.key()?, before, limit).await?;
     let next = writes.last().map(|write| write.number).filter(|number| !end && number.0 > 0);
     ok(&Listing { writes, next })
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AtQuery {
-    number: u64,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -62,7 +56,7 @@ pub(crate) struct At {
     #[schemars(with = "u64")]
     number: StreamVersion,
     #[schemars(with = "shape::Timestamp")]
-    at: Timestamp,
+    recorded_at: Timestamp,
     /// The value. It is also `null` if the document was deleted.
     #[schemars(with = "serde_json::Value")]
     value: Option<Payload>,
@@ -70,13 +64,13 @@ pub(crate) struct At {
 }
 
 /// Returns the value of a document after a write of its history.
-pub(crate) async fn at(State(app): State<App>, name: Named, Asked(asked): Asked<AtQuery>) -> Answered {
-    let key = name.key()?;
-    let Some((at, value)) = value_after(&app, &key, asked.number).await? else {
-        let name = format!("{key}, write {}", asked.number);
+pub(crate) async fn at(State(app): State<App>, asked: Numbered) -> Answered {
+    let Numbered { key, number } = asked;
+    let Some((recorded_at, value)) = value_after(&app, &key, number).await? else {
+        let name = format!("{key}, write {number}");
         return Err(ServerError::NotFound { what: "history of", name }.into());
     };
-    ok(&At { number: StreamVersion(asked.number), at, deleted: value.is_none(), value })
+    ok(&At { number: StreamVersion(number), recorded_at, deleted: value.is_none(), value })
 }
 
 /// Searches backwards for the last put or delete, and applies the later merges to its value.
@@ -110,15 +104,13 @@ async fn value_after(
             return match when {
                 None => Ok(None),
                 Some(_) => {
-                    Err(unreadable("number", "the value that it builds on is not in the history any more")
+                    Err(unreadable("number", "the value that it builds on was removed from the history")
                         .into())
                 }
             };
         }
     }
-    let reason = format!(
-        "it was built by more than {BACK} merges, which are not gone back over; ask for a write of a whole value"
-    );
+    let reason = format!("it was built by more than {BACK} merges; request a write of a whole value");
     Err(unreadable("number", &reason).into())
 }
 

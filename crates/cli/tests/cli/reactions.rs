@@ -9,7 +9,7 @@ use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionEngine, Reactions, WhenExhausted};
 use tidelock::worker::WorkerHandle;
 
-use super::{ORDER, Site};
+use crate::streams::{ORDER, Site};
 use crate::support::{stderr, stdout};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -53,7 +53,7 @@ impl Picky {
 /// Creates one key that is blocked at its second event of three, and another that has handled its
 /// only event.
 async fn stuck() -> (Site, Picky) {
-    let (site, picky) = (Site::new().await, Picky::default());
+    let (site, picky) = (Site::of("reactions").await, Picky::default());
     for payload in ["good", "bad", "late"] {
         site.append(ORDER, "Placed", json!(payload)).await;
     }
@@ -69,7 +69,7 @@ fn keys(status: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_status_tells_how_far_a_reaction_is_and_what_is_wrong() {
     let (site, _) = stuck().await;
-    let all = &site.json(&["status"])["reactions"];
+    let all = &site.json(&["list"])["reactions"];
     assert_eq!(
         (&all[0]["name"], &all[0]["keys"], &all[0]["blocked_keys"]),
         (&json!("mail"), &json!(2), &json!(1))
@@ -83,73 +83,72 @@ async fn a_status_tells_how_far_a_reaction_is_and_what_is_wrong() {
         (&json!(1), &json!(2), &json!("no such address"))
     );
     assert!(
-        line["blocked_since"].is_i64() && line["owner"].is_null() && line["lag"]["seconds"].is_f64(),
+        line["blocked_at"].is_string() && line["owner"].is_null() && line["lag"]["seconds"].is_f64(),
         "{line}"
     );
     assert_eq!(keys(&site.json(&["status", "mail", "--blocked"])), [ORDER]);
     assert_eq!(keys(&site.json(&["status", "mail", OTHER])), [OTHER]);
-    assert_eq!(keys(&site.json(&["status", "mail", "--like", "o-2$"])), [OTHER]);
+    assert_eq!(keys(&site.json(&["status", "mail", "--pattern", "o-2$"])), [OTHER]);
     let page = site.json(&["status", "mail", "--limit", "1"]);
-    assert_eq!(keys(&site.json(&["status", "mail", "--after", page["next"].as_str().unwrap()])), [OTHER]);
+    assert_eq!(keys(&site.json(&["status", "mail", "--cursor", page["next"].as_str().unwrap()])), [OTHER]);
 
     let table = stdout(&site.run(&["status", "mail"], 0));
     assert!(
-        table.contains("blocked") && table.contains("no such address") && table.contains("rests"),
+        table.contains("blocked") && table.contains("no such address") && table.contains("idle"),
         "{table}"
     );
-    assert!(stdout(&site.run(&["status"], 0)).contains("mail"));
-    assert!(stderr(&site.run(&["status", "mail", "nobody"], 3)).contains("has never seen nobody"));
+    assert!(stdout(&site.run(&["list"], 0)).contains("mail"));
+    assert!(stderr(&site.run(&["status", "mail", "nobody"], 3)).contains("has no key nobody"));
     let unknown = stderr(&site.run(&["status", "other"], 3));
     assert!(unknown.contains("error[TL0706]") && unknown.contains("there are: mail"), "{unknown}");
-    assert!(stderr(&Site::new().await.run(&["status"], 0)).contains("no reaction has run"));
+    assert!(stderr(&Site::of("reactions").await.run(&["list"], 0)).contains("no reaction has run"));
 }
 
 #[tokio::test]
 async fn a_blocked_key_goes_on_where_it_stopped() {
     let (site, picky) = stuck().await;
-    let dry = site.json(&["unblock", "--reaction", "mail", "--dry-run"]);
+    let dry = site.json(&["unblock", "mail", "--dry-run"]);
     assert_eq!(
         (&dry["would_change"], &dry["changed"], &dry["rows"][0]["key"]),
         (&json!(1), &json!(0), &json!(ORDER))
     );
-    site.run(&["blocked"], 5);
-    let missing = stderr(&site.run(&["unblock", "--reaction", "mail", ORDER, "nobody"], 3));
-    assert!(missing.contains("has never seen nobody"), "{missing}");
-    site.run(&["unblock", "--reaction", "other"], 3);
-    site.run(&["unblock", "--reaction", "mail", "--lane", "a"], 2);
-    site.run(&["blocked"], 5);
+    site.run(&["blocked", "mail"], 5);
+    let missing = stderr(&site.run(&["unblock", "mail", ORDER, "nobody"], 3));
+    assert!(missing.contains("has no key nobody"), "{missing}");
+    site.run(&["unblock", "other"], 3);
+    site.run(&["unblock", "mail", "--pattern", "a", ORDER], 2);
+    site.run(&["blocked", "mail"], 5);
 
     picky.well.store(true, Ordering::SeqCst);
-    let done = site.json(&["unblock", "--reaction", "mail", OTHER, ORDER]);
-    assert_eq!((&done["meant"], &done["changed"]), (&json!(2), &json!(1)));
+    let done = site.json(&["unblock", "mail", OTHER, ORDER]);
+    assert_eq!((&done["selected"], &done["changed"]), (&json!(2), &json!(1)));
     assert_eq!(picky.work(&site).await, 4, "each event once");
-    site.run(&["blocked"], 0);
+    site.run(&["blocked", "mail"], 0);
 }
 
 #[tokio::test]
 async fn a_reset_of_a_key_or_of_the_whole_handles_events_again() {
     let (site, picky) = stuck().await;
     picky.well.store(true, Ordering::SeqCst);
-    let own = stderr(&site.run(&["reset", r#"tidelock.reaction("mail", "order", "o-1")"#], 2));
-    assert!(own.contains("write --reaction NAME"), "{own}");
-    let others = site.json(&["reset", "--yes"]);
+    let own = stderr(&site.work(&["reset", r#"tidelock.reaction("mail", "order", "o-1")"#], 2));
+    assert!(own.contains("tidelock reactions reset REACTION KEY"), "{own}");
+    let others = stdout(&site.work(&["reset", "--yes", "-o", "json"], 0));
+    let others: Value = serde_json::from_str(&others).unwrap();
     assert_eq!(
-        (&others["meant"], &others["left_alone"]),
+        (&others["selected"], &others["skipped"]),
         (&json!(0), &json!(1)),
         "rows of reactions are left alone"
     );
-    assert_eq!(site.json(&["reset", "--reaction", "mail", ORDER])["changed"], 1);
+    assert_eq!(site.json(&["reset", "mail", ORDER])["changed"], 1);
     assert_eq!(picky.work(&site).await, 2 + 3);
 
-    assert!(stderr(&site.run(&["reset", "--reaction", "mail"], 2)).contains("no key was named"));
-    assert!(
-        stderr(&site.run(&["reset", "--reaction", "mail", "--whole"], 2)).contains("cannot be taken back")
-    );
+    assert!(stderr(&site.run(&["reset", "mail"], 2)).contains("no key was given"));
+    assert!(stderr(&site.run(&["reset", "mail", "--whole"], 2)).contains("cannot be undone"));
     site.run(&["reset", "--whole"], 2);
-    site.run(&["reset", "--reaction", "mail", "--whole", ORDER], 2);
-    assert_eq!(site.json(&["reset", "--reaction", "mail", "--whole", "--dry-run"])["would_change"], 2);
-    assert_eq!(site.json(&["reset", "--reaction", "mail", "--whole", "--yes"])["changed"], 2);
-    let forgotten = &site.json(&["status"])["reactions"];
+    site.run(&["reset", "mail", "--whole", ORDER], 2);
+    assert_eq!(site.json(&["reset", "mail", "--whole", "--dry-run"])["would_change"], 2);
+    assert_eq!(site.json(&["reset", "mail", "--whole", "--yes"])["changed"], 2);
+    let forgotten = &site.json(&["list"])["reactions"];
     assert_eq!(
         (&forgotten[0]["keys"], &forgotten[0]["position"]),
         (&json!(0), &json!(0)),
@@ -161,57 +160,57 @@ async fn a_reset_of_a_key_or_of_the_whole_handles_events_again() {
 #[tokio::test]
 async fn an_event_is_parked_replayed_and_dropped() {
     let (site, picky) = stuck().await;
-    site.run(&["park", "--reaction", "mail"], 2);
-    let dry = site.run(&["park", "--reaction", "mail", "--dry-run"], 0);
+    site.run(&["park", "mail"], 2);
+    let dry = site.run(&["park", "mail", "--dry-run"], 0);
     assert!(
         stderr(&dry).contains("1 of 1 keys would change") && stdout(&dry).contains(ORDER),
         "{}",
         stderr(&dry)
     );
-    assert_eq!(site.json(&["park", "--reaction", "mail", ORDER])["changed"], 1);
+    assert_eq!(site.json(&["park", "mail", ORDER])["changed"], 1);
     assert_eq!(picky.work(&site).await, 3, "it goes on with the next one");
-    let parked = site.json(&["parked", "mail"]);
+    let parked = site.json(&["dead-letters", "mail"]);
     assert_eq!(
         (&parked["events"][0]["event"]["payload"], &parked["events"][0]["key"]),
         (&json!("bad"), &json!(ORDER))
     );
     let position = parked["events"][0]["event"]["position"].to_string();
-    assert!(stdout(&site.run(&["parked", "mail"], 0)).contains("no such address"));
+    assert!(stdout(&site.run(&["dead-letters", "mail"], 0)).contains("no such address"));
 
-    assert_eq!(site.json(&["replay", "--reaction", "mail", "--at", &position])["changed"], 1);
+    assert_eq!(site.json(&["replay", "mail", "--position", &position])["changed"], 1);
     assert_eq!(picky.work(&site).await, 3);
-    assert_eq!(site.json(&["parked", "mail"])["events"][0]["replays"], 1, "it failed again");
+    assert_eq!(site.json(&["dead-letters", "mail"])["events"][0]["replays"], 1, "it failed again");
     picky.well.store(true, Ordering::SeqCst);
-    assert_eq!(site.json(&["replay", "--reaction", "mail", ORDER])["changed"], 1);
+    assert_eq!(site.json(&["replay", "mail", ORDER])["changed"], 1);
     assert_eq!(picky.work(&site).await, 4);
-    assert!(stderr(&site.run(&["parked", "mail"], 0)).contains("nothing is parked"));
+    assert!(stderr(&site.run(&["dead-letters", "mail"], 0)).contains("no dead letters"));
 }
 
 #[tokio::test]
 async fn dropping_is_asked_about_and_urgency_needs_a_condition() {
-    let (site, picky) = (Site::new().await, Picky::default());
+    let (site, picky) = (Site::of("reactions").await, Picky::default());
     site.append(ORDER, "Placed", json!("bad")).await;
     let running = picky.start(&site, picky.reaction().when_exhausted(WhenExhausted::Park)).await;
     running.settle().await.unwrap();
     running.shutdown().await;
-    site.run(&["park", "--reaction", "mail", "--yes"], 0);
+    site.run(&["park", "mail", "--yes"], 0);
     picky.work(&site).await;
-    assert_eq!(site.json(&["drop", "--reaction", "mail", "--dry-run"])["would_change"], 1);
-    assert!(stderr(&site.run(&["drop", "--reaction", "mail", ORDER], 2)).contains("--yes"));
-    assert_eq!(site.json(&["drop", "--reaction", "mail", "--at", "99", "--yes"])["changed"], 0);
-    assert_eq!(site.json(&["drop", "--reaction", "mail", "--yes"])["changed"], 1);
-    assert_eq!(site.json(&["parked", "mail"])["events"], json!([]));
+    assert_eq!(site.json(&["drop", "mail", "--dry-run"])["would_change"], 1);
+    assert!(stderr(&site.run(&["drop", "mail", ORDER], 2)).contains("--yes"));
+    assert_eq!(site.json(&["drop", "mail", "--position", "99", "--yes"])["changed"], 0);
+    assert_eq!(site.json(&["drop", "mail", "--yes"])["changed"], 1);
+    assert_eq!(site.json(&["dead-letters", "mail"])["events"], json!([]));
 
-    site.run(&["prioritize", "9"], 2);
-    site.run(&["prioritize", "10", "--lane", "a"], 2);
-    assert_eq!(site.json(&["prioritize", "9", "--reaction", "mail", ORDER])["changed"], 1);
+    site.work(&["prioritize", "9"], 2);
+    site.work(&["prioritize", "10", "--queue", "a"], 2);
+    assert_eq!(site.json(&["prioritize", "9", "mail", ORDER])["changed"], 1);
     let row: Key = r#"tidelock.reaction("mail", "order", "o-1")"#.parse().unwrap();
     assert_eq!(site.store.work(&row).await.unwrap().unwrap().priority, Priority::FIRST);
 }
 
 #[tokio::test]
 async fn a_key_that_waits_is_tried_at_once() {
-    let site = Site::new().await;
+    let site = Site::of("reactions").await;
     site.append(ORDER, "Placed", json!(1)).await;
     let later = Reaction::new("later").each(async |_, _| Err::<Batch, _>(Failure::defer(Due::After(LONG))));
     let running = Picky::default().start(&site, later).await;
@@ -229,9 +228,14 @@ async fn a_key_that_waits_is_tried_at_once() {
         tokio::task::yield_now().await;
     }
     running.shutdown().await;
-    let due = site.json(&["status", "later"])["keys"][0]["due"].as_i64().unwrap();
-    let left = site.json(&["retry", "--yes"]);
-    assert_eq!(left["changed"], 0, "rows of reactions are meant with their reaction only: {left}");
-    assert_eq!(site.json(&["retry", "--reaction", "later"])["changed"], 1, "that needs no question");
-    assert!(site.json(&["status", "later"])["keys"][0]["due"].as_i64().unwrap() < due);
+    let due_at = || -> Timestamp {
+        let status = site.json(&["status", "later"]);
+        status["keys"][0]["due_at"].as_str().unwrap().parse().unwrap()
+    };
+    let due = due_at();
+    let left = stdout(&site.work(&["retry", "--yes", "-o", "json"], 0));
+    let left: Value = serde_json::from_str(&left).unwrap();
+    assert_eq!(left["changed"], 0, "rows of reactions are selected with their reaction only: {left}");
+    assert_eq!(site.json(&["retry", "later"])["changed"], 1, "that needs no question");
+    assert!(due_at() < due);
 }

@@ -1,4 +1,4 @@
-//! `tidelock runs retire`: removes runs that ended long ago.
+//! `tidelock runs prune`: removes runs that ended long ago.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use tidelock::prelude::*;
 use tidelock::workflow::Client;
 
 use super::list::ago;
-use crate::args::RunsRetire;
+use crate::args::RunsPrune;
 use crate::exit::Exit;
 use crate::output::told;
 use crate::{ask, output};
@@ -15,7 +15,7 @@ use crate::{ask, output};
 #[derive(Debug, Serialize)]
 struct Report {
     /// The number of matching runs.
-    meant: usize,
+    selected: usize,
     removed: usize,
     /// The instant before which they ended.
     before: Timestamp,
@@ -23,22 +23,22 @@ struct Report {
 }
 
 /// Counts the matching runs, asks for confirmation, and removes them.
-pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsRetire) -> Result<Exit> {
+pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsPrune) -> Result<Exit> {
     let most = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let meant = client.count_retirable(options.older, most).await?;
+    let selected = client.count_retirable(options.older, most).await?;
     let (format, before) = (options.place.output, ago(store.now().await?, options.older));
-    let runs = format!("{} that ended before {}", counted(meant), output::instant(before));
+    let runs = format!("{} that ended before {}", counted(selected), output::instant(before));
     if options.dry_run {
-        let report = Report { meant, removed: 0, before, dry_run: true };
+        let report = Report { selected, removed: 0, before, dry_run: true };
         return told(format, &report, format!("{runs} would be removed"));
     }
-    let question = format!("Remove {runs}, with all that was left by them?");
-    if meant > 0 && !ask::agreed(&question, options.yes)? {
+    let question = format!("Remove {runs}, with their journals, signals and index entries?");
+    if selected > 0 && !ask::agreed(&question, options.yes)? {
         return Ok(Exit::Failed);
     }
     // At most the confirmed number, although more runs may have reached the age since.
-    let removed = client.retire(options.older, meant).await?;
-    let report = Report { meant, removed, before, dry_run: false };
+    let removed = client.retire(options.older, selected).await?;
+    let report = Report { selected, removed, before, dry_run: false };
     told(format, &report, format!("{} removed", counted(removed)))
 }
 

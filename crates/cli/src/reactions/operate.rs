@@ -1,4 +1,4 @@
-//! The operator commands on the keys and parked events of a reaction.
+//! The operator commands on the keys and dead letters of a reaction.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -6,11 +6,11 @@ use tidelock::prelude::*;
 use tidelock::reactions::{Operator, ReactionsError, Which};
 use tidelock::store::Operation;
 
-use super::call::{FIRST, Report};
 use super::status::{KeyLine, table};
-use crate::args::{Source, StreamsOperate, StreamsPark, StreamsReplay};
+use crate::args::{Consent, ReactionKeys, ReactionsOperate, Source};
 use crate::exit::Exit;
 use crate::output;
+use crate::work::report::{FIRST, Report};
 
 /// The change to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,9 +21,9 @@ pub(super) enum Change {
     Whole,
     /// Park events as dead letters.
     Park,
-    /// Retry parked events once.
+    /// Retry dead letters once.
     Replay,
-    /// Drop parked events.
+    /// Drop dead letters.
     Drop,
 }
 
@@ -31,7 +31,7 @@ impl Change {
     /// Returns the noun for the affected rows.
     fn what(self) -> &'static str {
         match self {
-            Self::Replay | Self::Drop => "parked events",
+            Self::Replay | Self::Drop => "dead letters",
             _ => "keys",
         }
     }
@@ -41,7 +41,7 @@ impl Change {
         matches!(self, Self::Whole | Self::Drop)
     }
 
-    async fn carry_out(self, operator: &Operator, call: &Call<'_>) -> Result<u64, ReactionsError> {
+    async fn execute(self, operator: &Operator, call: &Call<'_>) -> Result<u64, ReactionsError> {
         let which = &call.which;
         match self {
             Self::Operation(Operation::Reset) => operator.reset(which).await,
@@ -65,46 +65,18 @@ struct Call<'a> {
     which: Which,
     /// Whether the selection names nothing but the reaction.
     all: bool,
-    dry_run: bool,
-    yes: bool,
+    consent: Consent,
     place: &'a Source,
 }
 
-/// `unblock`, `reset`, `retry` and `prioritize` with `--reaction`.
-pub(super) async fn operate(
-    options: &StreamsOperate,
-    reaction: &str,
+/// Runs an operator command, or prints its preview. `positions` selects dead letters.
+pub(super) async fn apply(
     name: &'static str,
     change: Change,
+    options: &ReactionsOperate,
+    positions: &[u64],
 ) -> Result<Exit> {
-    let StreamsOperate { keys, rows, dry_run, yes, place, .. } = options;
-    let chosen = Chosen { reaction, keys, like: rows.like.as_deref(), at: &[] };
-    Call::new(name, change, &chosen, (*dry_run, *yes), place)?.run().await
-}
-
-/// `park`
-pub(in crate::streams) async fn park(options: &StreamsPark) -> Result<Exit> {
-    call("park", Change::Park, options, &[])?.run().await
-}
-
-/// `replay` and `drop`
-pub(in crate::streams) async fn replay(options: &StreamsReplay, drop: bool) -> Result<Exit> {
-    let (name, change) = if drop { ("drop", Change::Drop) } else { ("replay", Change::Replay) };
-    call(name, change, &options.park, &options.at)?.run().await
-}
-
-fn call<'a>(name: &'static str, change: Change, options: &'a StreamsPark, at: &[u64]) -> Result<Call<'a>> {
-    let StreamsPark { reaction, keys, like, dry_run, yes, place } = options;
-    let chosen = Chosen { reaction, keys, like: like.as_deref(), at };
-    Call::new(name, change, &chosen, (*dry_run, *yes), place)
-}
-
-/// The selection from the command line.
-struct Chosen<'a, 'b> {
-    reaction: &'a str,
-    keys: &'b [String],
-    like: Option<&'b str>,
-    at: &'b [u64],
+    Call::new(name, change, options, positions)?.run().await
 }
 
 /// Reports that a reaction does not know a key.
@@ -117,18 +89,26 @@ fn never_seen(reaction: &str, key: &Key) -> Exit {
 pub(super) fn unseen(reaction: &str, key: &Key) -> Vec<String> {
     let (key, name) = (output::key(key), output::escaped(reaction));
     vec![
-        format!("error: reaction {name} has never seen {key}"),
-        format!("hint: `tidelock streams status {}` shows what it has seen", output::quoted(&name)),
+        format!("error: reaction {name} has no key {key}"),
+        format!("hint: `tidelock reactions status {}` lists its keys", output::quoted(&name)),
     ]
 }
 
+/// Parses keys, sorts them, and removes duplicates.
+pub(super) fn parsed(keys: &[String]) -> Result<Vec<Key>> {
+    let mut keys = keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>()?;
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
+}
+
 /// Returns the selected keys of a reaction.
-pub(super) fn which(reaction: &str, keys: &[Key], like: Option<&str>) -> Which {
+pub(super) fn which(reaction: &str, keys: &[Key], pattern: Option<&str>) -> Which {
     let mut which = Which::of(reaction);
     if !keys.is_empty() {
         which = which.keys(keys.to_vec());
     }
-    match like {
+    match pattern {
         Some(pattern) => which.matching(pattern),
         None => which,
     }
@@ -138,17 +118,15 @@ impl<'a> Call<'a> {
     fn new(
         name: &'static str,
         change: Change,
-        chosen: &Chosen<'a, '_>,
-        (dry_run, yes): (bool, bool),
-        place: &'a Source,
+        options: &'a ReactionsOperate,
+        positions: &[u64],
     ) -> Result<Self> {
-        let Chosen { reaction, keys, like, at } = *chosen;
-        let mut keys = keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>()?;
-        keys.sort_unstable();
-        keys.dedup();
-        let all = keys.is_empty() && like.is_none() && at.is_empty();
-        let which = which(reaction, &keys, like).at(at.iter().map(|at| Position(*at)));
-        Ok(Self { name, change, reaction, keys, which, all, dry_run, yes, place })
+        let ReactionsOperate { keys: ReactionKeys { reaction, keys, pattern }, consent, place } = options;
+        let keys = parsed(keys)?;
+        let all = keys.is_empty() && pattern.is_none() && positions.is_empty();
+        let which = which(reaction, &keys, pattern.as_deref());
+        let which = which.at(positions.iter().map(|position| Position(*position)));
+        Ok(Self { name, change, reaction, keys, which, all, consent: *consent, place })
     }
 
     async fn run(&self) -> Result<Exit> {
@@ -168,25 +146,25 @@ impl<'a> Call<'a> {
         {
             return Ok(never_seen(self.reaction, key));
         }
-        let would_change = self.change.carry_out(&operator.clone().dry_run(), self).await?;
+        let would_change = self.change.execute(&operator.clone().dry_run(), self).await?;
         let mut report = Report {
             operation: self.name,
             reaction: Some(self.reaction),
-            dry_run: self.dry_run,
-            meant: if self.keys.is_empty() || !about_keys { would_change } else { self.keys.len() as u64 },
+            dry_run: self.consent.dry_run,
+            selected: if self.keys.is_empty() || !about_keys { would_change } else { self.keys.len() as u64 },
             would_change,
             changed: 0,
-            left_alone: 0,
+            skipped: 0,
             rows: rows.into_iter().take(FIRST).map(KeyLine::of).collect(),
         };
-        if self.dry_run {
-            return report.tell_dry(self.change.what(), self.place.output, table);
+        if self.consent.dry_run {
+            return report.print_preview(self.change.what(), self.place.output, table);
         }
         if !self.agreed(&report)? {
             return Ok(Exit::Failed);
         }
-        report.changed = self.change.carry_out(operator, self).await?;
-        report.tell(self.change.what(), self.place.output)
+        report.changed = self.change.execute(operator, self).await?;
+        report.print(self.change.what(), self.place.output)
     }
 
     /// Returns the selection of keys to show before the change. Named keys are not filtered, because the command checks
@@ -206,10 +184,10 @@ impl<'a> Call<'a> {
         let harmless = matches!(self.change, Change::Operation(Operation::Unblock | Operation::RetryNow));
         let whole = self.all && !harmless;
         let why = match (grave, whole) {
-            (true, _) => ", which cannot be taken back",
-            (false, true) => " (no key was named)",
+            (true, _) => ", which cannot be undone",
+            (false, true) => " (no key was given)",
             (false, false) => "",
         };
-        report.agreed(self.change.what(), why, grave || whole, self.yes)
+        report.agreed(self.change.what(), why, grave || whole, self.consent.yes)
     }
 }
