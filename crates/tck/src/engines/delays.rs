@@ -40,10 +40,8 @@ pub async fn w16_a_step_is_not_retried_before_its_failure_says(env: &Env) {
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
     let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
     for attempts in 1..=2 {
-        until("the attempt failed", async || {
-            tally.of("call") == attempts && driving.stats().active == 0
-        })
-        .await;
+        until("the attempt failed", async || tally.of("call") == attempts && driving.stats().active == 0)
+            .await;
         env.pass(HOUR - TICK);
         driving.drive("r").await.unwrap();
         assert_eq!(tally.of("call"), attempts, "a look before its time changes nothing");
