@@ -58,11 +58,11 @@ impl Tx<'_> {
     }
 
     fn commit(self) {
-        self.tx.commit();
+        self.tx.commit().unwrap();
     }
 
     fn rollback(self) {
-        self.tx.rollback();
+        self.tx.rollback().unwrap();
     }
 }
 
