@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidelock_core::clock::{Clock as _, SystemClock};
 use tidelock_core::error::Explain as _;
 use tidelock_core::id::OpId;
 use tidelock_core::key::Key;

@@ -169,9 +169,13 @@ pub(crate) async fn every_kind_of_row_and_value_is_written<K: Kind>() {
     K::apply(&tide, &mut tx, mails.truncate(&sales(), StreamVersion(1))).await.unwrap();
     let gone = WorkFilter { pattern: Some(Pattern::new("^gone").unwrap()), ..WorkFilter::default() };
     let remove = Batch::new().operate(Selection::Filter(gone), Operation::Remove);
-    K::apply(&tide, &mut tx, remove.delete(&document, Expect::Exact(receipt.documents[0].version)))
-        .await
-        .unwrap();
+    K::apply(
+        &tide,
+        &mut tx,
+        remove.delete(&document, Expect::Exact(receipt.documents.first().unwrap().version)),
+    )
+    .await
+    .unwrap();
     K::commit(tx).await;
     let store = site.tide.store();
     let events = store.read_stream(StreamQuery::forward(&sales(), 9)).await.unwrap().events;
