@@ -467,7 +467,7 @@ async fn a_server_that_does_not_flush_is_refused_unless_that_is_wanted() {
 
 /// From now on, every write records, inside its transaction, whether its commit waits for the flush.
 async fn record_settings(database: &Database) {
-    let tables = ["events", "documents", "work", "operations"].map(|table| {
+    let tables = ["events", "documents", "work", "receipts"].map(|table| {
         format!(
             "CREATE TRIGGER look AFTER INSERT OR UPDATE ON tidelock.{table} EXECUTE FUNCTION public.look();"
         )
@@ -520,7 +520,7 @@ async fn weakened_after_opening(pooled: bool, weaken: impl Fn(&str, &str) -> Str
     for _ in 0..3 {
         store.apply(append()).await.unwrap();
     }
-    for table in ["events", "operations"] {
+    for table in ["events", "receipts"] {
         assert!(recorded(&database, table, "on").await >= 2, "{table}, pooled: {pooled}");
         assert_eq!(recorded(&database, table, "off").await, 0, "{table}, pooled: {pooled}");
     }
@@ -553,7 +553,7 @@ async fn d5_a_stronger_setting_stays() {
             store.apply(append().op_id(OpId::new())).await.unwrap();
         }
         assert_eq!(recorded(&database, "events", "remote_apply").await, 3, "pooled: {pooled}");
-        assert_eq!(recorded(&database, "operations", "remote_apply").await, 3, "pooled: {pooled}");
+        assert_eq!(recorded(&database, "receipts", "remote_apply").await, 3, "pooled: {pooled}");
     }
 }
 
@@ -604,7 +604,7 @@ async fn commits_are_flushed_whatever_the_user_is_set_to() {
             store.apply(inc).await.unwrap();
         }
         do_everything(&store, "flushed").await.unwrap();
-        for what in ["events", "documents", "work", "operations"] {
+        for what in ["events", "documents", "work", "receipts"] {
             assert!(recorded(&database, what, expected).await > 0, "{what}");
         }
         // A lost sweep is repeated: it need not be flushed.

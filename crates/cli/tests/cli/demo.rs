@@ -219,7 +219,7 @@ async fn the_pages_show_conflicts_workers_and_the_numbers_so_far() {
     let said = BufReader::new(demo.stderr.take().unwrap()).lines().map(Result::unwrap);
     let link = &said.into_iter().find(|line| line.starts_with("http://")).unwrap();
     let overview = get(link, "overview");
-    let conflicts = get(link, "conflicts");
+    let conflicts = get(link, "state/conflicts");
     let (streams, numbers) = (get(link, "streams?prefix=chaos"), get(link, "state?prefix=demo"));
     demo.kill().unwrap();
     demo.wait().unwrap();

@@ -96,8 +96,8 @@ async fn a_reader_that_has_seen_enough_changes_no_verdict() {
     let store = path.to_str().unwrap();
     for (args, code) in [
         (&["doctor"][..], 5),
-        (&["streams", "blocked"], 5),
-        (&["streams", "blocked", "-o", "jsonl"], 5),
+        (&["work", "blocked"], 5),
+        (&["work", "blocked", "-o", "jsonl"], 5),
         (&["work", "list"], 0),
     ] {
         let (reader, writer) = std::io::pipe().unwrap();

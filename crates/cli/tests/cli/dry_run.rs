@@ -86,7 +86,7 @@ impl Site {
             running.settle().await.unwrap();
             running.shutdown().await;
             if round == 1 {
-                self.run(&["streams", "park", "--reaction", "mail", "order(\"o-2\")"]);
+                self.run(&["reactions", "park", "mail", "order(\"o-2\")"]);
             }
         }
     }

@@ -93,8 +93,8 @@ async fn every_listing_has_pages_layouts_and_a_watch() {
     let listings: [&[&str]; 11] = [
         &["state", "list"],
         &["streams", "list"],
-        &["streams", "blocked"],
-        &["streams", "status"],
+        &["work", "blocked"],
+        &["reactions", "list"],
         &["runs", "list"],
         &["runs", "queues"],
         &["schedules", "list"],

@@ -84,8 +84,8 @@ async fn a_list_shows_what_begins_alike_and_how_to_go_on() {
         keys(&site.json(&["list", "--prefix", "session"])),
         [CART, r#"session("s-1", "seen")"#, r#"session("t-2", "cart")"#]
     );
-    assert_eq!(keys(&site.json(&["list", r#"session("s-1")"#])).len(), 2);
-    assert_eq!(keys(&site.json(&["list", r#"session("t-"#])), [r#"session("t-2", "cart")"#]);
+    assert_eq!(keys(&site.json(&["list", "--prefix", r#"session("s-1")"#])).len(), 2);
+    assert_eq!(keys(&site.json(&["list", "--prefix", r#"session("t-"#])), [r#"session("t-2", "cart")"#]);
     assert_eq!(site.json(&["list", "--prefix", "nothing"]), json!({"records": [], "next": null}));
 
     let first = site.json(&["list", "--prefix", "session", "--limit", "2"]);

@@ -205,10 +205,13 @@ mod tests {
 
     #[test]
     fn the_first_time_is_noted_and_no_note_is_lost() {
-        assert_eq!(meta("null"), r#"{"notes":{"original_at":7}}"#);
+        assert_eq!(meta("null"), r#"{"notes":{"original_at":"1970-01-01T00:00:00.000007Z"}}"#);
         assert_eq!(meta(r#"{"notes":{"original_at":3}}"#), r#"{"notes":{"original_at":3}}"#);
         let wide = r#"{"n":123456789012345678901,"notes":{"by":"ann"}}"#;
-        assert_eq!(meta(wide), r#"{"n":123456789012345678901,"notes":{"by":"ann","original_at":7}}"#);
+        assert_eq!(
+            meta(wide),
+            r#"{"n":123456789012345678901,"notes":{"by":"ann","original_at":"1970-01-01T00:00:00.000007Z"}}"#
+        );
         for other in ["[1]", "5", r#"{"notes":5}"#] {
             assert_eq!(meta(other), other);
         }
@@ -217,10 +220,10 @@ mod tests {
     #[test]
     fn a_first_line_says_what_it_is() {
         Head::check(&written(&Head::new(Timestamp::EPOCH)).unwrap()).unwrap();
-        for wrong in ["", "{}", r#"{"format":"x","version":1,"exported_at":0}"#] {
+        for wrong in ["", "{}", r#"{"format":"x","version":1,"exported_at":"1970-01-01T00:00:00Z"}"#] {
             assert!(Head::check(wrong).unwrap_err().to_string().contains("line 1"), "{wrong}");
         }
-        let newer = r#"{"format":"tidelock-streams","version":2,"exported_at":0}"#;
+        let newer = r#"{"format":"tidelock-streams","version":2,"exported_at":"1970-01-01T00:00:00Z"}"#;
         assert!(Head::check(newer).unwrap_err().to_string().contains("reads version 1"));
     }
 }

@@ -110,7 +110,7 @@ async fn compare(path: &Path, seed: u64) -> u64 {
         let said: Value = event.payload.parse().unwrap();
         let name = match said["did"].as_str().unwrap() {
             "append" => format!("append {}", said["details"]["first"].as_str().unwrap()),
-            did @ ("take" | "release") => format!("{did} {} {}", said["on"], said["details"]["fence"]),
+            did @ ("acquire" | "release") => format!("{did} {} {}", said["on"], said["details"]["fence"]),
             did => format!("{did} {}", said["on"].as_str().unwrap()),
         };
         *told.entry(name).or_default() += 1;
@@ -140,7 +140,7 @@ async fn compare(path: &Path, seed: u64) -> u64 {
         );
     }
     let undone: Vec<_> =
-        rest.keys().filter(|name| !name.starts_with("take") && !name.starts_with("release")).collect();
+        rest.keys().filter(|name| !name.starts_with("acquire") && !name.starts_with("release")).collect();
     assert!(undone.is_empty(), "told, and never done, with seed {seed}: {undone:?}");
     store.close().await;
     done.len() as u64

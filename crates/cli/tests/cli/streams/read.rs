@@ -29,7 +29,7 @@ async fn a_list_shows_where_streams_end_and_how_to_go_on() {
     assert_eq!((&first["last_at"], &first["closed_at"]), (&json!(at), &Value::Null));
     assert!(all["streams"][1]["closed_at"].is_string(), "{all}");
     assert_eq!(keys(&site.json(&["list", "--prefix", "order"])).len(), 2);
-    assert_eq!(keys(&site.json(&["list", r#"order("o-2"#])), [r#"order("o-2")"#]);
+    assert_eq!(keys(&site.json(&["list", "--prefix", r#"order("o-2"#])), [r#"order("o-2")"#]);
 
     let page = site.run(&["list", "--limit", "1"], 0);
     assert!(stdout(&page).contains(ORDER) && !stdout(&page).contains("o-2"), "{}", stdout(&page));
@@ -81,7 +81,7 @@ async fn what_is_not_there_ends_with_3_and_what_is_no_key_with_2() {
     let missing = site.run(&["show", ORDER], 3);
     assert!(stdout(&missing).is_empty());
     assert!(stderr(&missing).contains("tidelock streams list --prefix order"), "{}", stderr(&missing));
-    for call in [&["show", "order(o-1)"][..], &["list", "order(o-1)"], &["tail", "order(o-1)"]] {
+    for call in [&["show", "order(o-1)"][..], &["list", "--prefix", "order(o-1)"], &["tail", "order(o-1)"]] {
         assert!(stderr(&site.run(call, 2)).contains("error[TL0101]"));
     }
     site.run(&["tail", "--from", "yesterday"], 2);

@@ -121,12 +121,12 @@ async fn a_copy_of_a_copy_remembers_the_first_time() {
 async fn an_export_is_of_a_range_and_says_what_it_is() {
     let site = source(5).await;
     site.append("other", "Seen", json!(1)).await;
-    let lines = site.export(&["other"]);
+    let lines = site.export(&["--prefix", "other"]);
     let head: Value = serde_json::from_str(&lines[0]).unwrap();
     assert_eq!((&head["format"], &head["version"]), (&json!("tidelock-streams"), &json!(1)));
     let event: Value = serde_json::from_str(&lines[1]).unwrap();
     assert_eq!((lines.len(), &event["stream"], &event["type"]), (2, &json!("other"), &json!("Seen")));
-    assert_eq!(site.export(&["nothing"]).len(), 1);
+    assert_eq!(site.export(&["--prefix", "nothing"]).len(), 1);
     assert_eq!(Site::new().await.export(&[]).len(), 1, "an empty store");
     let nowhere = site.path("no/such/directory/f");
     site.run(&["export", "--file", nowhere.to_str().unwrap()], 1);
@@ -139,7 +139,7 @@ async fn a_file_that_has_grown_adds_what_is_new() {
     from.append(r#"order("o-0")"#, "Paid", json!(1)).await;
     assert_eq!(to.counts(&from.export(&[]), &[]), (json!(1), json!(700)));
     assert_eq!(told(&to.log().await), told(&from.log().await));
-    let few = from.export(&[r#"order("o-1")"#]);
+    let few = from.export(&["--prefix", r#"order("o-1")"#]);
     assert_eq!(to.counts(&few, &[]), (json!(0), json!(100)), "other batches than at first");
 }
 

@@ -180,7 +180,7 @@ async fn d15_reserved_streams_are_neither_exported_nor_written() {
 #[tokio::test]
 async fn lists_and_streams_say_what_was_removed() {
     let site = source().await;
-    let list = site.json(&["list", "order"]);
+    let list = site.json(&["list", "--prefix", "order"]);
     assert_eq!((&list["streams"][0]["first"], &list["streams"][0]["head"]), (&json!(3), &json!(4)));
     assert_eq!((&list["streams"][1]["first"], &list["streams"][1]["head"]), (&Value::Null, &json!(3)));
     assert!(stderr(&site.run(&["show", ORDER], 0)).contains("the events before version 3 were removed"));
