@@ -106,7 +106,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // ANCHOR: operate
     tide.schedules().pause("report", "the printer is broken").await?;
-    println!("{:?}", tide.schedules().upcoming("report", 2).await?);
+    for time in tide.schedules().upcoming("report", 2).await? {
+        println!("after the pause: {time}");
+    }
     // ANCHOR_END: operate
     service.shutdown().await;
     Ok(())
