@@ -64,8 +64,14 @@ fn shown(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the first sentence of the first paragraph.
 fn first_sentence(text: &str) -> String {
+    let mut in_code = false;
+    let outside_code = text.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        in_code ^= fence;
+        !in_code && !fence
+    });
     let is_prose = |line: &&str| line.starts_with(|c: char| c.is_alphanumeric() || c == '[' || c == '`');
-    let paragraph = text.lines().skip_while(|line| !is_prose(line)).take_while(|line| !line.is_empty());
+    let paragraph = outside_code.skip_while(|line| !is_prose(line)).take_while(|line| !line.is_empty());
     let paragraph = paragraph.collect::<Vec<_>>().join(" ");
     let end = paragraph.find(". ").map_or(paragraph.len(), |at| at + 1);
     without_links(paragraph.split_at(end).0)
@@ -90,7 +96,7 @@ mod tests {
     use super::{full, index};
 
     fn page() -> Page {
-        let text = "# Locks\n\nA [keyed lock](x.md) admits one task\nat a time. More.\n\n```rust\n# hidden\nlet a = 1;\n```\n# Not hidden";
+        let text = "# Locks\n\n```text\ncode\n```\n\nA [keyed lock](x.md) admits one task\nat a time. More.\n\n```rust\n# hidden\nlet a = 1;\n```\n# Not hidden";
         let text = text.to_owned();
         Page {
             part: "How-to".to_owned(),
