@@ -35,7 +35,7 @@ async fn main() -> Result<(), tidelock::Error> {
     assert_eq!(left.as_deref(), Some(r#"{"left":7}"#));
 
     // A worker leases the row. If it is killed, the next worker gets the row after 30 seconds, with a higher fencing token.
-    let claim = Claim::lanes(&"worker-1".parse()?, ["mails".parse()?], 1, Duration::from_secs(30));
+    let claim = Claim::queues(&"worker-1".parse()?, ["mails".parse()?], 1, Duration::from_secs(30));
     for grant in tide.store().claim(claim.clone()).await?.grants {
         println!("{} is leased with fence {}", grant.row.key, grant.fence);
         // The effect and the acknowledgement are one commit, so the work is done once.

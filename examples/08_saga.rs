@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use tidelock::prelude::*;
 
 const PAID: Signal<u32> = Signal::new("paid");
-const TRIP: Workflow<String, String> = Workflow::new("trip").hears(PAID);
+const TRIP: Workflow<String, String> = Workflow::new("trip").accepts(PAID);
 
 /// The external booking systems. They identify a booking by the key of its step, so a repeated request books once.
 static BOOKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -42,7 +42,7 @@ async fn trip(cx: &Ctx, city: String) -> Result<String, Failure> {
         Ok(format!("{city}, {} euros", cx.signal(PAID).await?))
     };
     let booked = booked.await;
-    saga.settle(booked).await // after a failure, runs the compensations, also when the run is cancelled
+    saga.finish(booked).await // after a failure, runs the compensations, also when the run is cancelled
 }
 
 #[tokio::main]

@@ -17,13 +17,13 @@ struct Vote {
 }
 
 const VOTE: Signal<Vote> = Signal::new("vote");
-const EXPENSE: Workflow<u32, String> = Workflow::new("expense").hears(VOTE);
+const EXPENSE: Workflow<u32, String> = Workflow::new("expense").accepts(VOTE);
 const THREE_DAYS: Duration = Duration::from_hours(3 * 24);
 
 async fn expense(cx: &Ctx, euros: u32) -> Result<String, Failure> {
     let mut approved = Vec::new();
     while approved.len() < 2 {
-        match cx.signal_within(VOTE, THREE_DAYS).await? {
+        match cx.signal_timeout(VOTE, THREE_DAYS).await? {
             Some(vote) if vote.yes => approved.push(vote.by),
             Some(vote) => return Ok(format!("refused by {}", vote.by)),
             None => return Ok(format!("timed out with {} approval", approved.len())),

@@ -13,7 +13,7 @@ use tidelock::prelude::*;
 
 const INVOICES: u32 = 12;
 const DECISION: Signal<bool> = Signal::new("decision");
-const AGENT: Workflow<String, String> = Workflow::new("agent").hears(DECISION);
+const AGENT: Workflow<String, String> = Workflow::new("agent").accepts(DECISION);
 
 /// The calls of the external systems.
 static MODEL_CALLS: AtomicU32 = AtomicU32::new(0);
@@ -51,8 +51,8 @@ async fn agent(cx: &Ctx, task: String) -> Result<String, Failure> {
             Action::Finish { text } => return Ok(text),
             Action::Read { invoice } => turn.step("read", async |_| read(invoice).await).await?,
             Action::Pay { invoice, euros } => {
-                cx.publish("question", &format!("turn {number}: pay {euros} euros?"));
-                match turn.signal_within(DECISION, Duration::from_hours(24)).await? {
+                cx.set_query_value("question", &format!("turn {number}: pay {euros} euros?"));
+                match turn.signal_timeout(DECISION, Duration::from_hours(24)).await? {
                     Some(true) => turn.step("pay", async |step| pay(invoice, &step.key()).await).await?,
                     _ => format!("refused invoice {invoice}"),
                 }

@@ -27,7 +27,7 @@ async fn place(
     let counts = [Delta::inc("/orders", 1), Delta::inc("/items", i64::from(order.count))];
     let effect = Batch::new().merge_or_create(&"ordered".into_key()?, empty, counts);
     let effect = MAILS.put(effect, &Message::new("ada@example.com", &order)?.id(once.key()))?;
-    once.commit(effect, Answer::new(201).text(format!("order {}", once.key()))).await?;
+    once.commit(effect, StoredResponse::new(201).text(format!("order {}", once.key()))).await?;
     Ok(())
 }
 

@@ -131,12 +131,12 @@ async fn prove(url: &str) -> Outcome<()> {
     println!("{}", shop.request(17).await?);
     let placed = shop.count().await?;
     service.shutdown().await;
-    shop.clean_up().await?;
+    shop.shielded().await?;
     if placed != (1, 1, true) { Err("the order was not placed once".into()) } else { Ok(()) }
 }
 
 impl Shop {
-    async fn clean_up(self) -> Outcome<()> {
+    async fn shielded(self) -> Outcome<()> {
         self.tide.close().await;
         for sql in ["DROP SCHEMA shop CASCADE", "DROP SCHEMA shop_tidelock CASCADE"] {
             sqlx::query(sql).execute(&self.pool).await?;
@@ -176,7 +176,8 @@ impl Server {
         if tidelock_pgserver::find().is_none() {
             return Ok(None);
         }
-        let options = tidelock_pgserver::Options { durable: false, install: false, ..Default::default() };
+        let options =
+            tidelock_pgserver::PgServerOptions { durable: false, install: false, ..Default::default() };
         let private = tidelock_pgserver::Server::start(&options)?;
         Ok(Some(Self { url: private.url(), _private: Some(private) }))
     }

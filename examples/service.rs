@@ -12,7 +12,7 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use serde::{Deserialize, Serialize};
 use tidelock::prelude::*;
-use tidelock::server::Options;
+use tidelock::server::ServerOptions;
 
 #[derive(Clone, Default)]
 struct Stock {
@@ -65,7 +65,7 @@ async fn order(
 ) -> Result<(), tidelock::Error> {
     let reserved = tide.aggregate::<Stock>("apples").decide(|stock| stock.reserve(count)).await?;
     let (run, started) = tide.start(SHIP, &count).id(once.key()).batch()?;
-    once.commit(reserved.and(started), Answer::new(202).text(run)).await?;
+    once.commit(reserved.and(started), StoredResponse::new(202).text(run)).await?;
     Ok(())
 }
 
@@ -91,7 +91,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/orders/{count}", post(order))
         .layer(tide.idempotency().required())
         .with_state(tide.clone())
-        .nest("/tidelock", service.inspector(Options::behind_own_auth()));
+        .nest("/tidelock", service.inspector(ServerOptions::behind_own_auth()));
 
     tide.aggregate::<Stock>("apples").append([StockEvent::Received(5)]).await?;
     if let Some(address) = std::env::args().nth(1) {

@@ -8,7 +8,7 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::id::StreamVersion;
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::decide;
-use tidelock_core::model::facts::{Counters, Facts};
+use tidelock_core::model::working_set::{Counters, WorkingSet};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, Expect, NewEvent};
 
@@ -33,7 +33,7 @@ fn merge(key: &Key) -> Result<Batch, Box<dyn Error>> {
 
 /// Measures the decision and its writes, on a warm working set.
 fn measure_decision(batch: Batch) -> f64 {
-    let mut facts = Facts::new(Counters::default());
+    let mut facts = WorkingSet::new(Counters::default());
     measure(|| {
         let decided = decide(&mut facts, &batch, &[], Timestamp::from_micros(1)).is_ok();
         (decided, facts.take_changes())

@@ -5,10 +5,10 @@
 mod clock;
 mod held;
 mod lockable;
-mod ours;
 mod queue;
+mod repeated;
+mod tidelock;
 mod tokio;
-mod turns;
 mod zipf;
 
 use std::error::Error;
@@ -16,13 +16,13 @@ use std::future::Future;
 
 use ::tidelock_core::key::Key;
 
-pub use self::clock::{CPU_TIME_IS_KNOWN, Meter, Spent};
+pub use self::clock::{CPU_TIME_IS_KNOWN, Spent, Stopwatch};
 pub use self::held::{Footprint, HoldAll, footprint};
 pub use self::lockable::{HashMap, Pool};
-pub use self::ours::Ours;
 pub use self::queue::{Drained, HandOffs, drain, hand_offs};
+pub use self::repeated::{alone, crowd};
+pub use self::tidelock::Ours;
 pub use self::tokio::Mutexes;
-pub use self::turns::{alone, crowd};
 pub use self::zipf::Zipf;
 
 /// Why a load was not carried out.

@@ -34,7 +34,7 @@ mod running {
     use std::path::{Path, PathBuf};
 
     use anyhow::Result;
-    use tidelock_pgserver::{Options, Server};
+    use tidelock_pgserver::{PgServerOptions, Server};
 
     /// A running server that ends when dropped.
     #[derive(Debug)]
@@ -43,8 +43,12 @@ mod running {
     impl PrivateServer {
         /// Starts the server with durable settings. It never installs PostgreSQL.
         pub(crate) fn start(directory: PathBuf) -> Result<Self> {
-            let options =
-                Options { durable: true, install: false, directory: Some(directory), ..Options::default() };
+            let options = PgServerOptions {
+                durable: true,
+                install: false,
+                directory: Some(directory),
+                ..PgServerOptions::default()
+            };
             Ok(Self(Server::start(&options)?))
         }
 

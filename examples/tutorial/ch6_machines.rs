@@ -72,7 +72,7 @@ struct Order {
 }
 
 const PAID: Signal<u32> = Signal::new("paid");
-const ORDER: Workflow<Order, String> = Workflow::new("order").hears(PAID);
+const ORDER: Workflow<Order, String> = Workflow::new("order").accepts(PAID);
 
 async fn order(cx: &Ctx, tide: &Tidelock, order: Order) -> Result<String, Failure> {
     let stock = tide.aggregate::<Stock>(&order.item);

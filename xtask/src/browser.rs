@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::apt::{self, output};
-use crate::repeat::Repeat;
+use crate::repeat::RepeatOptions;
 use crate::steps::Failures;
 use crate::{Missing, run};
 
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Selects the cases whose names contain this text.
     only: Option<String>,
     /// The number of runs, and the load during them.
-    repeat: Repeat,
+    repeat: RepeatOptions,
 }
 
 impl Options {
@@ -56,14 +56,14 @@ impl Options {
 
 /// Runs the cases for the requested number of times, and fails when one did.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    options.repeat.run(|| look(options))
+    options.repeat.run(|| run_cases(options))
 }
 
 /// Runs the cases once, or reports why they cannot run. Returns the cases that failed.
-pub(crate) fn look(options: &Options) -> Result<Failures> {
+pub(crate) fn run_cases(options: &Options) -> Result<Failures> {
     let scratch = Scratch::new()?;
     match tools(&scratch.0) {
-        Ok(tools) => tools.look(options),
+        Ok(tools) => tools.run_cases(options),
         Err(reason) => {
             let reason = format!("the inspector was not looked at in a browser: {reason}");
             options.missing.because(&reason).map(|()| Failures::new())
@@ -121,11 +121,11 @@ fn libraries(scratch: &Path) -> Result<(PathBuf, PathBuf), String> {
 }
 
 impl Tools {
-    fn look(&self, options: &Options) -> Result<Failures> {
+    fn run_cases(&self, options: &Options) -> Result<Failures> {
         let pages = run::root().join("crates/server/ui");
         run::run(Command::new("node").arg(&self.checker).arg("--project").arg(&pages))?;
         let (program, tidelock) =
-            (run::built(&["--example", "inspected"])?, run::built(&["--bin", "tidelock"])?);
+            (run::built(&["--example", "inspector_host"])?, run::built(&["--bin", "tidelock"])?);
         let tests = pages.join("tests");
         let mut command = Command::new("node");
         match &options.screens {

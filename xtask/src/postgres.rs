@@ -64,16 +64,16 @@ impl Database {
 
     #[cfg(unix)]
     fn private(programs: Option<PathBuf>, flush: Flush) -> Result<Self> {
-        use tidelock_pgserver::{Options, Server};
+        use tidelock_pgserver::{PgServerOptions, Server};
         if programs.is_none() && tidelock_pgserver::find().is_none() {
             println!(
                 "PostgreSQL is not installed: trying to install it, which takes a minute and happens once"
             );
         }
-        let options = Options {
+        let options = PgServerOptions {
             durable: flush == Flush::EveryCommit,
             programs: programs.clone(),
-            ..Options::default()
+            ..PgServerOptions::default()
         };
         let server = Server::start(&options)?;
         println!("PostgreSQL {}, private, port {}", server.version(), server.port());

@@ -11,20 +11,20 @@ use crate::run;
 
 /// The number of runs of a command, and the load during them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Repeat {
+pub(crate) struct RepeatOptions {
     /// The number of runs.
     times: u32,
     /// Whether threads keep every core busy during the runs.
     load: bool,
 }
 
-impl Default for Repeat {
+impl Default for RepeatOptions {
     fn default() -> Self {
         Self { times: 1, load: false }
     }
 }
 
-impl Repeat {
+impl RepeatOptions {
     /// Reads `--repeat N` or `--load`. Returns whether the argument was one of them.
     pub(crate) fn parse<'a>(
         &mut self,
@@ -137,11 +137,11 @@ impl Drop for Load {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::{Repeat, Tally};
+    use super::{RepeatOptions, Tally};
 
-    fn parse(line: &str) -> Result<Repeat, String> {
+    fn parse(line: &str) -> Result<RepeatOptions, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let (mut repeat, mut args) = (Repeat::default(), words.iter());
+        let (mut repeat, mut args) = (RepeatOptions::default(), words.iter());
         while let Some(arg) = args.next() {
             if !repeat.parse(arg, &mut args).map_err(|e| e.to_string())? {
                 return Err(arg.clone());
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        assert_eq!(parse(""), Ok(Repeat { times: 1, load: false }));
-        assert_eq!(parse("--load --repeat 10"), Ok(Repeat { times: 10, load: true }));
+        assert_eq!(parse(""), Ok(RepeatOptions { times: 1, load: false }));
+        assert_eq!(parse("--load --repeat 10"), Ok(RepeatOptions { times: 10, load: true }));
         assert!(
             parse("--repeat").is_err() && parse("--repeat often").is_err() && parse("--repeat 0").is_err()
         );
@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn every_run_happens_and_one_failure_fails_the_command() {
         let mut runs = 0;
-        let outcome = Repeat { times: 3, load: true }.run(|| {
+        let outcome = RepeatOptions { times: 3, load: true }.run(|| {
             runs += 1;
             Ok(if runs == 2 { vec!["a".to_owned()] } else { Vec::new() })
         });
         assert!(outcome.is_err());
         assert_eq!(runs, 3);
-        Repeat::default().run(|| Ok(Vec::new())).unwrap();
+        RepeatOptions::default().run(|| Ok(Vec::new())).unwrap();
     }
 }

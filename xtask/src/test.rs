@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use self::summary::Summary;
 use crate::postgres::Database;
-use crate::repeat::Repeat;
+use crate::repeat::RepeatOptions;
 use crate::steps::{Failures, Steps};
 use crate::{Missing, browser, checked, run};
 
@@ -21,7 +21,7 @@ use crate::{Missing, browser, checked, run};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// The number of runs, and the load during them.
-    repeat: Repeat,
+    repeat: RepeatOptions,
     /// Arguments of `cargo test`; naming a package narrows it to that package.
     cargo_args: Vec<String>,
     /// The major version of PostgreSQL. Without it, the default server is used.
@@ -95,7 +95,9 @@ pub(crate) fn add(steps: &mut Steps, options: &Options) {
     if whole {
         steps.run_many("examples", || examples::run(database.as_ref()));
         steps.run("template", template::check);
-        steps.run_many("browser", || browser::look(&browser::Options::default().missing(options.browser)));
+        steps.run_many("browser", || {
+            browser::run_cases(&browser::Options::default().missing(options.browser))
+        });
     }
 }
 

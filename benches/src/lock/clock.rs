@@ -7,7 +7,7 @@ pub const CPU_TIME_IS_KNOWN: bool = cfg!(unix);
 
 /// A stopwatch that starts on creation.
 #[derive(Clone, Copy, Debug)]
-pub struct Meter {
+pub struct Stopwatch {
     wall: Instant,
     cpu: Option<Duration>,
 }
@@ -23,7 +23,7 @@ pub struct Spent {
     pub wall: Duration,
 }
 
-impl Meter {
+impl Stopwatch {
     /// Starts the measurement.
     #[must_use]
     pub fn start() -> Self {

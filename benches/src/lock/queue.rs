@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
-use super::{Failed, Keyed, Meter, Spent};
+use super::{Failed, Keyed, Spent, Stopwatch};
 
 /// The latencies from a release until the next waiter ran, in nanoseconds, sorted.
 #[derive(Clone, Debug, Default)]
@@ -126,7 +126,7 @@ pub async fn drain<K: Keyed>(waiters: u32, patience: Duration) -> Result<Drained
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let meter = Meter::start();
+    let meter = Stopwatch::start();
     drop(guard);
     let in_time = timeout(patience, line.empty.notified()).await.is_ok();
     let hand_offs = line.served.load(Ordering::Acquire);

@@ -21,8 +21,8 @@ use tidelock_console::progress::Progress;
 
 use self::produce::{Producers, Strategy};
 use self::round::Round;
+use super::duration::Pace;
 use super::fixture::{self, Fixture, Measurement};
-use super::pace::Pace;
 use crate::args::{Backend, EngineArgs};
 
 /// The number of rounds, so that a noisy moment affects all phases or is outvoted by the median.
@@ -115,7 +115,7 @@ async fn rounds(plan: &Plan, fixture: &Fixture<'_>) -> Result<Vec<Round>> {
     let progress = Progress::new(u64::from(plan.pace.rounds) * 7);
     progress.say("making a long stream");
     let long = load::Long::make(&fixture.store, plan.long).await?;
-    fixture.settle().await?;
+    fixture.run_maintenance().await?;
     let mut rounds = Vec::new();
     for number in 0..plan.pace.rounds {
         rounds.push(round(plan, fixture, &long, number, &progress).await?);
@@ -167,7 +167,7 @@ async fn begin(plan: &Plan, progress: &Progress, what: &str) {
     progress.say(what.to_owned());
     if plan.flushes {
         tokio::time::sleep(PAUSE).await;
-        tokio::task::block_in_place(filesystem::settle);
+        tokio::task::block_in_place(filesystem::flush_page_cache);
     }
     progress.done(1);
 }

@@ -22,9 +22,9 @@ pub(crate) struct Fixture<'a> {
 
 impl Fixture<'_> {
     /// Runs the server's maintenance after rows were created.
-    pub(crate) async fn settle(&self) -> Result<()> {
+    pub(crate) async fn run_maintenance(&self) -> Result<()> {
         match self.server {
-            Some(server) => Ok(server.schemas().settle().await?),
+            Some(server) => Ok(server.schemas().run_maintenance().await?),
             None => Ok(()),
         }
     }

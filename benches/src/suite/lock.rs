@@ -18,7 +18,7 @@ use tidelock_console::bench::until_interrupted;
 use tidelock_console::progress::Progress;
 
 use self::report::Report;
-use super::pace::Pace;
+use super::duration::Pace;
 use crate::args::LockArgs;
 
 pub(crate) use self::held::hold;

@@ -24,8 +24,8 @@ use self::record::{Record, Records};
 use self::round::Round;
 use self::strategy::{Incrementer, Load, Strategy, phases};
 use self::writers::Writers;
+use super::duration::Pace;
 use super::fixture::{self, Measurement};
-use super::pace::Pace;
 use crate::args::{Backend, EngineArgs};
 
 /// The number of rounds. A slice must be long beside a starving increment, so there are fewer rounds than elsewhere.
@@ -82,7 +82,7 @@ pub(crate) async fn run(options: &EngineArgs) -> Result<ExitCode> {
     let plan = Plan::of(options)?;
     let taken = fixture::measure(options, async |fixture| {
         let mut rig = Rig::set_up(&plan, Arc::clone(&fixture.store)).await?;
-        fixture.settle().await?;
+        fixture.run_maintenance().await?;
         rig.rounds(&plan).await
     });
     let Measurement { store, machine, rounds } = taken.await?;
@@ -138,7 +138,7 @@ impl Rig {
             self.progress.say(format!("{} records, {}", load.name(), strategy.name()));
             if plan.flushes {
                 tokio::time::sleep(PAUSE).await;
-                tokio::task::block_in_place(filesystem::settle);
+                tokio::task::block_in_place(filesystem::flush_page_cache);
             }
             *round.at_mut(*load, *strategy) = writers.slice(plan.pace.slice()).await?;
             self.progress.done(Self::WEIGHT);

@@ -18,8 +18,8 @@ use tidelock_console::filesystem;
 use tidelock_console::progress::Progress;
 
 use self::round::Round;
+use super::duration::Pace;
 use super::fixture::{self, Fixture, Measurement};
-use super::pace::Pace;
 use crate::args::{Backend, EngineArgs};
 
 /// The number of rounds, so that a noisy moment affects all phases or is outvoted by the median.
@@ -100,7 +100,7 @@ async fn begin(plan: &Plan, progress: &Progress, what: &str) {
     progress.say(what.to_owned());
     if plan.flushes {
         tokio::time::sleep(PAUSE).await;
-        tokio::task::block_in_place(filesystem::settle);
+        tokio::task::block_in_place(filesystem::flush_page_cache);
     }
     progress.done(1);
 }

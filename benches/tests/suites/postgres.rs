@@ -14,7 +14,7 @@ fn url() -> String {
     if let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
         return url;
     }
-    SERVER.get_or_init(|| Server::start(&tidelock_pgserver::Options::default()).unwrap()).url()
+    SERVER.get_or_init(|| Server::start(&tidelock_pgserver::PgServerOptions::default()).unwrap()).url()
 }
 
 async fn client() -> Client {

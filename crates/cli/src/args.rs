@@ -5,13 +5,13 @@ mod idempotency;
 mod leases;
 mod locks;
 mod outbox;
-mod place;
 mod queues;
 mod reactions;
 mod runs;
 mod schedules;
 mod serve;
 mod state;
+mod store_args;
 mod streams;
 mod top;
 mod transfer;
@@ -31,7 +31,6 @@ pub(crate) use idempotency::{IdempotencyDelete, IdempotencyList, IdempotencyShow
 pub(crate) use leases::{Leases, LeasesList, LeasesShow};
 pub(crate) use locks::{Locks, LocksList};
 pub(crate) use outbox::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb};
-pub(crate) use place::{Consent, Flushing, Look, Pages, Place, Source, every};
 pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use reactions::{
     ReactionKeys, Reactions, ReactionsBlocked, ReactionsDeadLetters, ReactionsList, ReactionsOperate,
@@ -48,6 +47,7 @@ pub(crate) use serve::{Dev, LogFormat, LogLevel, Reached, Serve};
 pub(crate) use state::{
     Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
 };
+pub(crate) use store_args::{ConfirmArgs, Flushing, Pages, Source, StoreArgs, WatchArgs, every};
 pub(crate) use streams::{
     Streams, StreamsAppend, StreamsClose, StreamsList, StreamsShow, StreamsTail, TailFrom,
 };
@@ -294,7 +294,7 @@ pub(crate) struct Restored {
     pub(crate) reason: String,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

@@ -122,7 +122,7 @@ async fn on_server(options: &Bench, url: ServerUrl) -> Result<Exit> {
     let measure = async {
         let opened = Address::Schema { url: server.url().clone(), schema }.open().await?;
         let baselines = Baselines::on_server(&plan, &server, &handwritten).await?;
-        server.schemas().settle().await?;
+        server.schemas().run_maintenance().await?;
         let rounds = Load::new(&plan, opened.shared(), Some(opened.clone()), baselines).run(&plan).await;
         opened.close().await;
         rounds

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use tidelock::edge::EdgeError;
 use tidelock::error::{Code, Explain, InvalidInput};
 use tidelock::events::EventsError;
+use tidelock::idempotency::IdempotencyError;
 use tidelock::lease::LeaseError;
 use tidelock::outbox::OutboxError;
 use tidelock::reactions::ReactionsError;
@@ -116,7 +116,7 @@ pub(crate) fn explained(error: &anyhow::Error) -> Option<&dyn Explain> {
             .or_else(|| is::<EventsError>(cause))
             .or_else(|| is::<ReactionsError>(cause))
             .or_else(|| is::<WorkflowError>(cause))
-            .or_else(|| is::<EdgeError>(cause))
+            .or_else(|| is::<IdempotencyError>(cause))
             .or_else(|| is::<ScheduleError>(cause))
             .or_else(|| is::<LeaseError>(cause))
             .or_else(|| is::<OutboxError>(cause))
@@ -151,7 +151,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(workflow) = cause.downcast_ref::<WorkflowError>() {
         return Some(exit_of_workflow(workflow));
     }
-    if let Some(edge) = cause.downcast_ref::<EdgeError>() {
+    if let Some(edge) = cause.downcast_ref::<IdempotencyError>() {
         return Some(exit_of_edge(edge));
     }
     if let Some(schedule) = cause.downcast_ref::<ScheduleError>() {
@@ -275,13 +275,13 @@ fn exit_of_outbox(error: &OutboxError) -> Exit {
     }
 }
 
-fn exit_of_edge(error: &EdgeError) -> Exit {
+fn exit_of_edge(error: &IdempotencyError) -> Exit {
     match error {
-        EdgeError::Write(error) => exit_of_apply(error),
-        EdgeError::Store(error) => exit_of_store(error),
-        EdgeError::Unknown { .. } => Exit::NotFound,
-        EdgeError::BadKey { .. } | EdgeError::Invalid(_) => Exit::Usage,
-        EdgeError::InFlight { .. } => Exit::Conflict,
+        IdempotencyError::Write(error) => exit_of_apply(error),
+        IdempotencyError::Store(error) => exit_of_store(error),
+        IdempotencyError::Unknown { .. } => Exit::NotFound,
+        IdempotencyError::BadKey { .. } | IdempotencyError::Invalid(_) => Exit::Usage,
+        IdempotencyError::InFlight { .. } => Exit::Conflict,
         _ => Exit::Failed,
     }
 }

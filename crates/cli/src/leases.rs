@@ -3,14 +3,14 @@
 use anyhow::Result;
 use comfy_table::{Cell, Table};
 use serde::Serialize;
-use tidelock::lease::{self, View};
+use tidelock::lease::{self, LeaseView};
 use tidelock::prelude::*;
 use tidelock::store::{LeaseRow, WorkRow};
 
 use crate::args::{Leases, LeasesList, LeasesShow};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
-use crate::sight::{self, Listing, Whole};
+use crate::render::{self, Listing, Single};
 use crate::work::{filter, page_of};
 
 /// Runs a verb of `leases`.
@@ -25,7 +25,7 @@ pub(crate) async fn run(verb: Leases) -> Result<Exit> {
 #[derive(Debug, Serialize)]
 struct Line {
     key: Key,
-    queue: Lane,
+    queue: QueueName,
     #[serde(flatten)]
     lease: LeaseRow,
     /// Whether it has expired, so that the next caller acquires it.
@@ -56,7 +56,7 @@ impl Line {
 
 async fn list(options: &LeasesList) -> Result<Exit> {
     let filter = filter(&options.rows, None, Some(true))?;
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let now = store.now().await?;
         let has_expired = |row: &WorkRow| row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now));
         let (rows, next) = page_of(store, &filter, &ask, |row| !options.expired || has_expired(row)).await?;
@@ -84,21 +84,21 @@ fn table(lines: &[Line]) -> Table {
 
 async fn show(options: &LeasesShow) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    sight::whole(&options.look, async |store| {
+    render::whole(&options.look, async |store| {
         let Some(view) = lease::view(store, &key).await? else {
             let missing = format!("error: {} has neither a lease nor waiters", output::key(&key));
             let hint = "hint: `tidelock leases list` lists current leases".to_owned();
-            return Ok(Whole::missing(vec![missing, hint]));
+            return Ok(Single::missing(vec![missing, hint]));
         };
         let facts = facts(&view).into_iter().filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = facts.map(|(name, value)| format!("{name:<10}  {value}")).collect();
-        Ok(Whole::new(view, text.join("\n")))
+        Ok(Single::new(view, text.join("\n")))
     })
     .await
 }
 
 /// Returns the properties of a lease, the most requested first.
-fn facts(view: &View) -> Vec<(&'static str, String)> {
+fn facts(view: &LeaseView) -> Vec<(&'static str, String)> {
     let held = |part: fn(&LeaseRow) -> String| view.holder.as_ref().map_or_else(String::new, part);
     let expired = if view.has_ended() { ", expired; the next caller acquires it" } else { "" };
     let mut facts = vec![

@@ -98,9 +98,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -114,7 +114,7 @@ mod tests {
 
     /// Returns the line of an event whose message and fields hold [`EVIL`].
     fn logged(format: LogFormat) -> String {
-        let kept = Kept::default();
+        let kept = CapturedLog::default();
         let writer = kept.clone();
         let subscriber = tracing_subscriber::registry().with(lines(format, move || writer.clone()));
         tracing::subscriber::with_default(subscriber, || {

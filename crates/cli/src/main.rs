@@ -5,9 +5,9 @@
 #![expect(clippy::print_stderr, reason = "a program talks to people")]
 
 mod args;
-mod ask;
 mod bench;
 mod config;
+mod confirm;
 mod demo;
 mod doctor;
 mod exit;
@@ -22,15 +22,15 @@ mod migrate;
 mod outbox;
 mod output;
 mod reactions;
-mod reader;
+mod render;
 mod restored;
 mod runs;
 mod schedules;
-mod screen;
 mod serve;
-mod sight;
 mod state;
+mod stdout_closed;
 mod streams;
+mod terminal;
 mod top;
 mod version;
 mod work;

@@ -7,10 +7,10 @@ use tidelock::outbox::{MessageState, MessageView, Outbox};
 use tidelock::prelude::*;
 
 use crate::args::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb, Source};
-use crate::ask;
+use crate::confirm;
 use crate::exit::Exit;
-use crate::output::{self, Tone, told};
-use crate::sight::{self, Listing};
+use crate::output::{self, Tone, print_report};
+use crate::render::{self, Listing};
 
 /// Runs a verb of `outbox`.
 pub(crate) async fn run(verb: OutboxVerb) -> Result<Exit> {
@@ -39,7 +39,7 @@ async fn on(place: &Source, work: impl AsyncFnOnce(SharedStore) -> Result<Exit>)
 
 async fn list(options: &OutboxList) -> Result<Exit> {
     let outbox = named(&options.outbox);
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let page = outbox.list(store, ask.page()?).await?;
         let blocked = outbox.count_blocked(store).await?;
         let mut listing =
@@ -119,11 +119,11 @@ async fn retry(store: &SharedStore, options: &OutboxRetry) -> Result<Exit> {
     };
     let what = format!("{} blocked in {shown}", output::number(meant));
     if consent.dry_run {
-        return told(place.output, &report(meant, 0, true), format!("{what} would be sent again"));
+        return print_report(place.output, &report(meant, 0, true), format!("{what} would be sent again"));
     }
     if message.is_none()
         && meant > 0
-        && !ask::agreed(&format!("{what}. Send all of them again?"), consent.yes)?
+        && !confirm::agreed(&format!("{what}. Send all of them again?"), consent.yes)?
     {
         return Ok(Exit::Failed);
     }
@@ -134,7 +134,7 @@ async fn retry(store: &SharedStore, options: &OutboxRetry) -> Result<Exit> {
         }
         None => outbox.unblock_all(store).await?,
     };
-    told(
+    print_report(
         place.output,
         &report(meant, changed, false),
         format!("{} will be sent again", output::number(changed)),
@@ -149,13 +149,17 @@ async fn discard(store: &SharedStore, options: &OutboxDiscard) -> Result<Exit> {
     let found = outbox.find(store, message).await?;
     let shown = shown(&found.view);
     if consent.dry_run {
-        return told(place.output, &report(0, true), format!("{shown} would be removed without being sent"));
+        return print_report(
+            place.output,
+            &report(0, true),
+            format!("{shown} would be removed without being sent"),
+        );
     }
-    if !ask::agreed(&format!("Remove {shown} without sending it?"), consent.yes)? {
+    if !confirm::agreed(&format!("Remove {shown} without sending it?"), consent.yes)? {
         return Ok(Exit::Failed);
     }
     outbox.discard_found(store, &found).await?;
-    told(place.output, &report(1, false), format!("{shown} is removed"))
+    print_report(place.output, &report(1, false), format!("{shown} is removed"))
 }
 
 /// Describes a message in a confirmation prompt.

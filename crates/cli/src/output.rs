@@ -30,7 +30,7 @@ pub(crate) fn json_line_text<T: Serialize + ?Sized>(value: &T) -> Result<String>
 }
 
 /// Prints a report: a sentence for human readers, a value for programs.
-pub(crate) fn told<T: Serialize>(layout: Layout, report: &T, sentence: impl Display) -> Result<Exit> {
+pub(crate) fn print_report<T: Serialize>(layout: Layout, report: &T, sentence: impl Display) -> Result<Exit> {
     match layout {
         Layout::Json => json(report)?,
         Layout::Jsonl => json_line(report)?,

@@ -7,9 +7,9 @@ use tidelock::prelude::*;
 use tidelock::store::HistoryCut;
 
 use crate::args::Restored;
-use crate::ask;
+use crate::confirm;
 use crate::exit::Exit;
-use crate::output::told;
+use crate::output::print_report;
 
 /// The confirmation prompt before a new epoch starts.
 const QUESTION: &str =
@@ -36,9 +36,9 @@ async fn declare(store: &SharedStore, options: &Restored) -> Result<Exit> {
     let (epoch, output) = (store.epoch(), options.place.output);
     if options.consent.dry_run {
         let report = Report { epoch, cut: None, dry_run: true };
-        return told(output, &report, format!("a new epoch would follow epoch {epoch}"));
+        return print_report(output, &report, format!("a new epoch would follow epoch {epoch}"));
     }
-    if !ask::agreed(&format!("A new epoch follows epoch {epoch}. {QUESTION}"), options.consent.yes)? {
+    if !confirm::agreed(&format!("A new epoch follows epoch {epoch}. {QUESTION}"), options.consent.yes)? {
         return Ok(Exit::Failed);
     }
     let cut = store.declare_cut(&options.reason).await?;
@@ -46,5 +46,5 @@ async fn declare(store: &SharedStore, options: &Restored) -> Result<Exit> {
         "epoch {} follows epoch {}; the log was cut after position {} and continues at {}, fences after {}",
         cut.epoch, cut.previous, cut.cut_after, cut.resumes_at, cut.fence
     );
-    told(output, &Report { epoch, cut: Some(cut), dry_run: false }, sentence)
+    print_report(output, &Report { epoch, cut: Some(cut), dry_run: false }, sentence)
 }

@@ -34,5 +34,5 @@ pub(crate) fn run(options: &Version) -> Result<Exit> {
         about.postgres_schema,
         if about.lock_detection { "yes" } else { "no" },
     );
-    output::told(options.output, &about, text)
+    output::print_report(options.output, &about, text)
 }

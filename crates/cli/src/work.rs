@@ -16,7 +16,7 @@ use tidelock::store::{Operation, Pattern, WorkFilter, WorkRow};
 use crate::args::{Rows, Work, WorkList, WorkPrioritize, WorkShow, WorkState};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
-use crate::sight::{self, Ask, Listing, Whole};
+use crate::render::{self, Listing, PageRequest, Single};
 
 /// Runs a verb of `work`.
 pub(crate) async fn run(verb: Work) -> Result<Exit> {
@@ -85,7 +85,7 @@ async fn list(options: &WorkList) -> Result<Exit> {
         None => (None, None),
     };
     let filter = filter(&options.rows, blocked, leased)?;
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let now = store.now().await?;
         let (rows, next) = page_of(store, &filter, &ask, |row| options.all || !is_own(&row.key)).await?;
         let lines = rows.into_iter().map(|row| Line::of(row, now)).collect();
@@ -102,7 +102,7 @@ async fn list(options: &WorkList) -> Result<Exit> {
 pub(crate) async fn page_of(
     store: &SharedStore,
     filter: &WorkFilter,
-    ask: &Ask,
+    ask: &PageRequest,
     is_shown: impl Fn(&WorkRow) -> bool,
 ) -> Result<(Vec<WorkRow>, Option<Key>)> {
     let (mut page, mut rows) = (ask.page()?, Vec::new());
@@ -148,12 +148,12 @@ fn state(word: &'static str) -> Cell {
 
 async fn show(options: &WorkShow) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    sight::whole(&options.look, async |store| {
-        let Some(row) = store.work(&key).await? else { return Ok(Whole::missing(missing(&key))) };
+    render::whole(&options.look, async |store| {
+        let Some(row) = store.work(&key).await? else { return Ok(Single::missing(missing(&key))) };
         let line = Line::of(row, store.now().await?);
         let facts = facts(&line).into_iter().filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = facts.map(|(name, value)| format!("{name:<11}  {value}")).collect();
-        Ok(Whole::new(line, text.join("\n")))
+        Ok(Single::new(line, text.join("\n")))
     })
     .await
 }

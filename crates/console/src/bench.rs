@@ -10,12 +10,12 @@ pub mod directory;
 pub mod flush;
 pub mod handwritten;
 pub mod machine;
-pub mod measure;
 pub mod memory_baseline;
 pub mod postgres_baseline;
 pub mod report;
 pub mod server;
 pub mod sqlite_baseline;
+pub mod statistics;
 
 use anyhow::{Result, bail};
 

@@ -62,13 +62,13 @@ pub fn free_bytes(_directory: &Path) -> Option<u64> {
 
 /// Flushes the page cache, so that the next measurement does not pay for earlier writes.
 #[cfg(unix)]
-pub fn settle() {
+pub fn flush_page_cache() {
     rustix::fs::sync();
 }
 
 /// Flushes the page cache, so that the next measurement does not pay for earlier writes.
 #[cfg(not(unix))]
-pub fn settle() {}
+pub fn flush_page_cache() {}
 
 #[cfg(test)]
 mod tests {

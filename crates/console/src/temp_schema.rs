@@ -60,7 +60,7 @@ impl TempSchemas {
     ///
     /// # Errors
     /// When a table cannot be vacuumed.
-    pub async fn settle(&self) -> Result<()> {
+    pub async fn run_maintenance(&self) -> Result<()> {
         const TABLES: &str =
             "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = ANY ($1)";
         for row in self.admin.query(TABLES, &[&self.names]).await? {

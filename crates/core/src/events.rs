@@ -57,23 +57,23 @@
 //! ```
 
 mod aggregate;
+mod as_of;
 mod cache;
 mod codec;
-mod context;
 mod error;
 mod execute;
 mod fairness;
 pub mod fixture;
 mod inline;
-mod line;
+mod json;
 mod load;
+mod metadata;
 mod schema;
 mod snapshot;
 mod subscribe;
 mod tags;
-mod travel;
 mod typed;
-mod unit;
+mod unit_of_work;
 mod upcast;
 
 use std::fmt;
@@ -81,16 +81,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use aggregate::{Aggregate, Executed, Loaded};
+pub use as_of::AsOf;
 pub use codec::{decode, encode, types_of};
-pub use context::Context;
 pub use error::{EventsError, ExecuteError};
-pub use line::EventLine;
-pub use schema::{EventSchema, Unknown};
-pub use subscribe::{Start, Subscription, What};
+pub use json::EventJson;
+pub use metadata::EventMetadata;
+pub use schema::{EventSchema, UnknownEvents};
+pub use subscribe::{StartFrom, Subscription, SubscriptionFilter};
 pub use tags::{Tag, TaggedEvent};
-pub use travel::AsOf;
 pub use typed::{TypedEvent, TypedSubscription};
-pub use unit::Unit;
+pub use unit_of_work::UnitOfWork;
 
 pub(crate) use schema::stamped_shape;
 pub(crate) use snapshot::begins_anew;
@@ -101,7 +101,7 @@ use crate::store::SharedStore;
 
 /// Options of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct EventsOptions {
     /// Maximum number of attempts of a command that loses to concurrent writers, the first one included: 100.
     pub attempts: u32,
     /// Timeout of these attempts: 30 seconds.
@@ -110,7 +110,7 @@ pub struct Options {
     pub cached: usize,
 }
 
-impl Default for Options {
+impl Default for EventsOptions {
     fn default() -> Self {
         Self { attempts: 100, limit: Duration::from_secs(30), cached: 4_096 }
     }
@@ -120,8 +120,8 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Events {
     store: SharedStore,
-    options: Options,
-    context: Context,
+    options: EventsOptions,
+    context: EventMetadata,
     cache: Arc<cache::Cache>,
     snapshots: snapshot::Snapshots,
     inline: inline::Hooks,
@@ -131,17 +131,17 @@ impl Events {
     /// Creates a handle on the aggregates in this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
-        Self::with_options(store, Options::default())
+        Self::with_options(store, EventsOptions::default())
     }
 
     /// Creates a handle on the aggregates in this store, with options.
     #[must_use]
-    pub fn with_options(store: SharedStore, options: Options) -> Self {
+    pub fn with_options(store: SharedStore, options: EventsOptions) -> Self {
         let cache = Arc::new(cache::Cache::new(options.cached));
         Self {
             store,
             options,
-            context: Context::default(),
+            context: EventMetadata::default(),
             cache,
             snapshots: snapshot::Snapshots::default(),
             inline: inline::Hooks::default(),
@@ -150,7 +150,7 @@ impl Events {
 
     /// Returns a handle whose appended events carry this context: correlation, causation and notes.
     #[must_use]
-    pub fn within(&self, context: Context) -> Self {
+    pub fn within(&self, context: EventMetadata) -> Self {
         Self { context, ..self.clone() }
     }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
-use crate::id::{Lane, Owner};
+use crate::id::{Owner, QueueName};
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::runtime::jitter::spread;
@@ -66,7 +66,7 @@ pub struct HousekeepingHandle {
 }
 
 /// The result of a turn.
-enum Turn {
+enum SweepTurn {
     Swept(SweepReport),
     /// Another process has the turn, or the next one is not due. The time until then, if known.
     Waits(Option<Duration>),
@@ -118,8 +118,8 @@ impl Housekeeping {
     /// [`StoreError`] when the store fails. Rows that were already removed stay removed.
     pub async fn sweep_if_due(&self) -> Result<Option<SweepReport>, StoreError> {
         match self.turn(&unique_owner(None)?).await? {
-            Turn::Swept(report) => Ok(Some(report)),
-            Turn::Waits(_) => Ok(None),
+            SweepTurn::Swept(report) => Ok(Some(report)),
+            SweepTurn::Waits(_) => Ok(None),
         }
     }
 
@@ -132,8 +132,8 @@ impl Housekeeping {
                 Err(error) => Err(error.into()),
             };
             let wait = match turn {
-                Ok(Turn::Swept(_)) => self.interval,
-                Ok(Turn::Waits(wait)) => wait.map_or(self.interval, |wait| wait.min(self.interval)),
+                Ok(SweepTurn::Swept(_)) => self.interval,
+                Ok(SweepTurn::Waits(wait)) => wait.map_or(self.interval, |wait| wait.min(self.interval)),
                 Err(error) => {
                     tracing::warn!(target: HOUSEKEEPING, %error, "housekeeping failed");
                     idle::backoff(&error, self.interval)
@@ -144,14 +144,14 @@ impl Housekeeping {
     }
 
     /// Claims the turn and sweeps, if the turn is due and free.
-    async fn turn(&self, owner: &Owner) -> Result<Turn, StoreError> {
-        let lane = lane()?;
-        let claim = || Claim::lanes(owner, [lane.clone()], 1, DEFAULT_TTL);
+    async fn turn(&self, owner: &Owner) -> Result<SweepTurn, StoreError> {
+        let lane = queue()?;
+        let claim = || Claim::queues(owner, [lane.clone()], 1, DEFAULT_TTL);
         let claimed = match self.store.claim(claim()).await {
             // A store without work rows cannot assign turns. Concurrent sweeps are harmless, because a row is removed
             // only once.
             Err(error) if error.kind == StoreErrorKind::Unsupported => {
-                return Ok(Turn::Swept(self.sweep(None, self.store.now().await?).await?));
+                return Ok(SweepTurn::Swept(self.sweep(None, self.store.now().await?).await?));
             }
             claimed => claimed?,
         };
@@ -164,14 +164,14 @@ impl Housekeeping {
             None => None,
         };
         match grant {
-            Some(grant) => self.sweep_under(&grant, now).await.map(Turn::Swept),
-            None => Ok(Turn::Waits(wait)),
+            Some(grant) => self.sweep_under(&grant, now).await.map(SweepTurn::Swept),
+            None => Ok(SweepTurn::Waits(wait)),
         }
     }
 
     /// Creates the row. Returns `false` when it exists.
     async fn create_row(&self) -> Result<bool, StoreError> {
-        let row = NewWork::standing(key()?, lane()?).only_new();
+        let row = NewWork::standing(key()?, queue()?).only_new();
         match self.store.apply(Batch::new().enqueue(row)).await {
             Ok(_) => Ok(true),
             Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Work { .. }) => Ok(false),
@@ -184,7 +184,7 @@ impl Housekeeping {
         let lease = grant.lease();
         let report = self.sweep(Some(&lease), now).await?;
         let (due, told) = (Due::After(self.interval), Payload::of(&report)?);
-        let row = NewWork::standing(key()?, lane()?).payload(told).due(due);
+        let row = NewWork::standing(key()?, queue()?).payload(told).due(due);
         match self.store.apply(Batch::new().defer(&lease, due).enqueue(row)).await {
             // Without the lease, another process sweeps and reports.
             Ok(_) | Err(ApplyError::Refused(_)) => Ok(report),
@@ -265,8 +265,8 @@ fn key() -> Result<Key, InvalidInput> {
     Key::single(NAME)
 }
 
-fn lane() -> Result<Lane, InvalidInput> {
-    Lane::new(NAME)
+fn queue() -> Result<QueueName, InvalidInput> {
+    QueueName::new(NAME)
 }
 
 /// Returns the instant that lies `by` before `now`.

@@ -164,14 +164,14 @@ name! {
 }
 name! {
     /// A queue of work rows that workers claim from.
-    Lane
+    QueueName
 }
 name! {
     /// The type name of an event, for example `OrderPlaced`.
     EventType
 }
 
-/// The maximum length of an [`Owner`], [`Lane`] or [`EventType`], in bytes.
+/// The maximum length of an [`Owner`], [`QueueName`] or [`EventType`], in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
 fn check_name(what: &'static str, text: &str) -> Result<(), InvalidInput> {

@@ -31,25 +31,25 @@
 //! # }
 //! ```
 
+mod acquire;
 mod background;
 mod error;
 mod guard;
-mod line;
-mod local_places;
-mod names;
+mod keys;
+mod local_queue;
 mod registry;
 mod request;
 mod row;
-mod take;
 mod view;
+mod wait_queue;
 
 pub use crate::worker::{DEFAULT_TTL, LostReason, MAX_TTL, MIN_TTL};
 pub use error::LeaseError;
 pub use guard::LeaseGuard;
-pub use names::{lane, row_of};
+pub use keys::{queue, row_of};
 pub use request::{LeaseRequest, request};
 pub use row::Stolen;
-pub use view::{View, Waiter, list, view};
+pub use view::{LeaseView, LeaseWaiter, list, view};
 
 pub(crate) use background::run as in_background;
 pub(crate) use row::NEVER;

@@ -10,15 +10,15 @@
 //! decisions) → [`store`] (the contract) → [`worker`] (claims, leases and executes work) → [`lease`] (exclusion across
 //! processes), [`state`] (shared values) and the other engines. This crate contains no database driver and no HTTP.
 
-pub mod authority;
-pub mod books;
+pub mod archive;
 pub mod clock;
-pub mod edge;
 pub mod error;
 pub mod events;
+pub mod external_update;
 pub mod failure;
 pub mod housekeeping;
 pub mod id;
+pub mod idempotency;
 pub mod key;
 pub mod lease;
 pub mod lock;

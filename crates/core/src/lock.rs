@@ -53,18 +53,18 @@ mod class;
 mod coarse_clock;
 mod entry;
 mod error;
-mod flight;
 mod guard;
+mod lock_order;
 mod modes;
-mod order;
 mod queue;
+mod single_flight;
 mod snapshot;
 mod stats;
 mod sync;
 mod table;
 mod task;
 
-mod waits;
+mod wait_graph;
 
 use std::fmt;
 use std::future::Future;
@@ -77,13 +77,13 @@ use std::time::Instant;
 
 pub use acquire::Lock;
 pub use class::{LockClass, LockKey, LockRequest, declare};
-pub use error::{Busy, Cycle, Link, LockError, LockKeyError, Place};
-pub use flight::{FlightError, SingleFlight};
+pub use error::{Busy, CallSite, Cycle, CycleLink, LockError, LockKeyError};
 pub use guard::{Guard, OwnedGuard};
 pub use modes::{EXCLUSIVE, MOST_MODES, Mode, Modes, READ, WRITE};
-pub use snapshot::{Edge, LockEntry, LockOwner, Snapshot};
+pub use single_flight::{FlightError, SingleFlight};
+pub use snapshot::{LockEntry, LockOwner, LockSnapshot, WaitEdge};
 pub use stats::{Histogram, LockClassStats};
-pub use task::{Scope, Task, scope};
+pub use task::{TaskId, TaskScope, scope};
 
 use table::{Asker, Table};
 use tracing::Instrument as _;
@@ -108,7 +108,7 @@ pub fn global() -> &'static Locks {
 
 /// Returns the holders and waiters of the [`global`] table.
 #[must_use]
-pub fn snapshot() -> Snapshot {
+pub fn snapshot() -> LockSnapshot {
     global().snapshot()
 }
 
@@ -167,7 +167,7 @@ impl Locks {
     #[track_caller]
     pub fn try_lock<'t>(&self, ask: impl Into<LockRequest<'t>>) -> Result<Guard<'_>, LockError> {
         let LockRequest { term, mode } = ask.into();
-        let task = Task::current();
+        let task = TaskId::current();
         let asker = Asker { term, mode, task, holder: task, place: Location::caller() };
         let hold = self.table.try_lock(&asker)?;
         Ok(Guard::new(&self.table, hold, mode))
@@ -231,7 +231,7 @@ impl Locks {
                 self.0.unpark();
             }
         }
-        let mut lock = pin!(self.lock(ask).by(Task::blocking()));
+        let mut lock = pin!(self.lock(ask).by(TaskId::blocking()));
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
         loop {
@@ -244,7 +244,7 @@ impl Locks {
 
     /// Returns the present holders and waiters.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> LockSnapshot {
         self.table.snapshot()
     }
 

@@ -45,18 +45,18 @@
 mod deliver;
 mod destinations;
 mod error;
-mod job;
+mod execution;
+mod keys;
 mod message;
-mod names;
 mod sender;
 mod view;
 
 pub use deliver::{Deliver, Delivery};
 pub use error::OutboxError;
+pub use keys::{MAX_DESTINATION_BYTES, MAX_ID_BYTES, MAX_OUTBOX_BYTES};
 pub use message::{Message, Outbox};
-pub use names::{MAX_DESTINATION_BYTES, MAX_ID_BYTES, MAX_OUTBOX_BYTES};
 pub use sender::{OutboxEngine, Sender, SenderStats};
 pub use view::{FoundMessage, MessageState, MessageView};
 
 #[cfg(test)]
-pub(crate) mod pages_tests;
+pub(crate) mod error_pages_tests;

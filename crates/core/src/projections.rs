@@ -32,7 +32,7 @@
 //!
 //! let sale = NewEvent::new("Sold".parse()?, Payload::of(&"apples")?);
 //! store.apply(Batch::new().append(&Key::new("sale", ["s-1"])?, Expect::Absent, [sale])).await?;
-//! running.settle().await?; // for tests
+//! running.quiesce().await?; // for tests
 //! let row: Option<serde_json::Value> = ReadModel::new(store, "sold").get(["apples"]).await?;
 //! assert_eq!(row, Some(serde_json::json!({ "count": 1 })));
 //! running.shutdown().await;
@@ -40,18 +40,18 @@
 //! # }
 //! ```
 
+mod cutover;
 mod engine;
 mod error;
-mod names;
+mod keys;
 mod projection;
 mod read;
-mod swap;
 mod typed;
 mod watermark;
 
 pub use engine::{ProjectionEngine, Projections};
 pub use error::ProjectionsError;
-pub use projection::{Fact, Projection, Rows};
+pub use projection::{Projection, ProjectionEvent, Rows};
 pub use read::{ReadModel, RowPage};
 pub use typed::TypedProjection;
 pub use watermark::Watermark;

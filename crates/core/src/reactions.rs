@@ -38,7 +38,7 @@
 //! let placed = NewEvent::new("OrderPlaced".parse()?, placed);
 //! store.apply(Batch::new().append(&order, Expect::Absent, [placed])).await?;
 //!
-//! running.settle().await?; // for tests: returns when nothing is left to do
+//! running.quiesce().await?; // for tests: returns when nothing is left to do
 //! let reserved = store.document(&Key::new("reserved", [order.to_string()])?).await?;
 //! assert!(reserved.is_some_and(|document| document.value.as_str().contains("apples")));
 //! running.shutdown().await;
@@ -68,52 +68,52 @@
 //! Everything is a row or a document that can be read and rescheduled: see [`Operator`].
 
 mod builder;
-mod call;
 mod context;
 mod decide;
 mod definition;
 pub(crate) mod effects;
 mod engine;
 mod error;
-mod job;
-mod leaving;
-mod names;
-mod notes;
+mod execution;
+mod filter;
+mod inbox;
+mod invoke;
+mod keys;
+mod operation;
 mod operator;
 mod parked;
 mod pending;
-mod plan;
+mod quiesce;
 mod reaction;
 mod register;
+mod removal;
 mod replay;
-mod routed;
 mod router;
-mod settle;
+mod row_note;
 mod stats;
 mod stored;
 mod suspect;
 mod typed;
 mod view;
-mod which;
 
 pub use builder::Reactions;
 pub use context::ReactionCtx;
 pub use effects::Effects;
 pub use engine::ReactionEngine;
 pub use error::ReactionsError;
-pub use names::reaction_row;
+pub use filter::ReactionFilter;
+pub use keys::reaction_row;
+pub use operation::{OperationPlan, OperatorVerb, clear_backoff};
 pub use operator::Operator;
-pub use pending::{Pending, Waits};
-pub use plan::{Plan, Verb, forget_put_off};
+pub use pending::{Pending, PendingReason};
+pub use quiesce::Quiescence;
 pub use reaction::{Reaction, WhenExhausted};
-pub use settle::Settled;
-pub use stats::{ReactionStats, Stats};
-pub use stored::Standing;
+pub use stats::{ReactionStats, ReactionsStats};
+pub use stored::DefinitionState;
 pub use typed::{EventCtx, TypedReaction};
-pub use view::{KeyView, Lag, Parked, ReactionView};
-pub use which::Which;
+pub use view::{ParkedEvent, ReactionKeyView, ReactionLag, ReactionView};
 
-pub use crate::events::Start;
+pub use crate::events::StartFrom;
 
 #[cfg(test)]
 mod tests;

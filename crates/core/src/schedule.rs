@@ -26,7 +26,7 @@
 //! let scheduler = Scheduler::new(Arc::clone(&store)).with(report).poll_interval(Duration::from_millis(5));
 //! let running = scheduler.start().await?;
 //! clock.advance(Duration::from_secs(60));
-//! running.settle().await?; // for tests: returns when nothing is due and nothing runs
+//! running.quiesce().await?; // for tests: returns when nothing is due and nothing runs
 //!
 //! assert!(store.document(&Key::new("report", ["report:2026-01-05T02:30:00Z"])?).await?.is_some());
 //! let view = Schedules::new(store).show("report").await?;
@@ -46,36 +46,36 @@
 //! - It is dropped when another process may soon own its lease ([`Tick::cancelled`]), after its timeout, and when a
 //!   shutdown exceeds the shutdown timeout. Nothing of it is written then.
 
-mod call;
-mod change;
-mod detached;
+mod admin;
+mod definition;
 mod engine;
 mod error;
+mod execution;
 mod history;
-mod job;
-mod names;
-mod operate;
+mod invoke;
+mod keys;
+mod overlapping;
+mod reconcile;
 mod record;
-mod register;
+mod registration;
 mod scheduler;
-mod survey;
-mod task;
 mod tick;
+mod transition;
 mod view;
 
-pub use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Repeat};
+pub use crate::model::cron::{CatchUp, CronError, DstGap, DstOverlap, Overlap};
 pub use crate::reactions::Effects;
+pub use admin::Schedules;
+pub use definition::Schedule;
 pub use engine::ScheduleEngine;
 pub use error::ScheduleError;
-pub use history::{Entry, Outcome};
-pub use operate::Schedules;
-pub use record::TaskRecord;
+pub use history::{TickEntry, TickOutcome};
+pub use record::ScheduleRecord;
 pub use scheduler::{Scheduler, SchedulerStats};
-pub use task::Schedule;
-pub use tick::{Kind, Tick};
-pub use view::{Doing, TaskView};
+pub use tick::{Tick, TickKind};
+pub use view::{ScheduleActivity, ScheduleView};
 
 #[cfg(test)]
-pub(crate) mod pages_tests;
+pub(crate) mod error_pages_tests;
 #[cfg(test)]
 mod tests;

@@ -36,12 +36,12 @@ mod document;
 mod error;
 mod handle;
 mod history;
-mod items;
 mod memory;
 mod mutation;
 mod mutator;
 mod observe;
 mod patch;
+mod quarantine;
 mod reentry;
 mod registry;
 mod schema;
@@ -57,12 +57,14 @@ use serde::de::DeserializeOwned;
 pub use document::{Document, Record, Transaction};
 pub use error::{MutateError, Stage, StateError};
 pub use handle::State;
-pub use history::{Past, PastChange, PastPage, history, history_batch, history_key, history_page};
-pub use items::{BadItem, Items};
+pub use history::{
+    HistoryChange, HistoryEntry, HistoryPage, history, history_batch, history_key, history_page,
+};
 pub use observe::{Change, Observer};
+pub use quarantine::{Items, QuarantinedItem};
 pub use schema::Schema;
 pub use scope::{Scope, StateRegistry};
-pub use watch::{Versions, versions};
+pub use watch::{WatchStream, versions};
 
 use crate::id::DocVersion;
 
@@ -73,7 +75,7 @@ impl<T: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static> 
 
 /// Options of mutations in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct StateOptions {
     /// The timeout of a mutation, waiting included: 30 seconds. `None` for no timeout.
     pub limit: Option<Duration>,
     /// Maximum number of attempts that a mutation may lose to other writers. The default is `None`: no bound but the
@@ -83,7 +85,7 @@ pub struct Options {
     pub most: usize,
 }
 
-impl Default for Options {
+impl Default for StateOptions {
     fn default() -> Self {
         Self { limit: Some(Duration::from_secs(30)), attempts: None, most: 1_024 }
     }
@@ -91,7 +93,7 @@ impl Default for Options {
 
 /// The effect of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The value was written as this version.
     Committed {
         /// The version.
@@ -104,7 +106,7 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl WriteOutcome {
     /// Returns the version of the record after the mutation.
     #[must_use]
     pub fn version(self) -> DocVersion {
@@ -120,7 +122,7 @@ pub struct Mutated<R> {
     /// The result of the mutator in the run that was committed.
     pub result: R,
     /// The effect of the mutation.
-    pub outcome: Outcome,
+    pub outcome: WriteOutcome,
 }
 
 /// A value with its version.

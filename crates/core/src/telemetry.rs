@@ -8,8 +8,8 @@ mod metric;
 mod trace;
 
 pub use metric::{
-    CLAIMS, COMMIT_SECONDS, COMMITS, CONFLICTS, DELIVERIES, GRANTS, Kind, LEASES_LOST, LOCK_WAIT_SECONDS,
-    METRICS, Metric, REACTION_AGE_SECONDS, REACTION_EVENTS, RUN_SECONDS, RUNS, SCHEDULE_MISFIRES,
+    CLAIMS, COMMIT_SECONDS, COMMITS, CONFLICTS, DELIVERIES, GRANTS, LEASES_LOST, LOCK_WAIT_SECONDS, METRICS,
+    Metric, MetricKind, REACTION_AGE_SECONDS, REACTION_EVENTS, RUN_SECONDS, RUNS, SCHEDULE_MISFIRES,
     SCHEDULE_RUNS, STEPS,
 };
 pub(crate) use metric::{Count, count, seconds, seconds_by, total};
@@ -46,7 +46,7 @@ pub const WORKFLOW_RUN: &str = "workflow.run";
 /// The span of one attempt of a step, inside the span of its run: fields `step` and `attempt`.
 pub const WORKFLOW_STEP: &str = "workflow.step";
 /// The target of idempotency keys.
-pub const EDGE: &str = "tidelock::edge";
+pub const IDEMPOTENCY: &str = "tidelock::idempotency";
 /// The target of outboxes.
 pub const OUTBOX: &str = "tidelock::outbox";
 /// The target of schedules.

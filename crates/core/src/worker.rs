@@ -38,12 +38,12 @@ pub(crate) use options::{WorkerOptions, bounded, interval, worker_setters};
 pub(crate) use owner::unique_owner;
 pub(crate) use poll::Poll;
 pub(crate) use quiesce::is_idle;
-pub(crate) use renewal::{LEASES, NoThread, Renewer, TASKS, settle};
+pub(crate) use renewal::{LEASES, NoThread, Renewer, TASKS, apply_release};
 pub(crate) use slots::Active;
 
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{Lane, Owner};
+use crate::id::{Owner, QueueName};
 use crate::key::Key;
 use crate::runtime::timer::sleep_until;
 use crate::store::limits::CLAIM_ROWS;
@@ -122,7 +122,7 @@ pub(crate) trait Engine: Metered + Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimSpec {
     /// The lanes to claim from.
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<QueueName>,
     /// The lease time of a grant.
     pub(crate) lease_ttl: Duration,
     /// The most events that come with a grant.

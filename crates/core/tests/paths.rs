@@ -23,7 +23,9 @@ use tidelock_core::payload::Payload;
 use tidelock_core::reactions::{Reaction, Reactions};
 use tidelock_core::state::{Scope, StateRegistry};
 use tidelock_core::store::*;
-use tidelock_core::workflow::{Client, Ctx, Doing, Failure, Queue, RunFilter, Worker, Workflow};
+use tidelock_core::workflow::{
+    Ctx, Failure, Queue, RunActivity, RunFilter, Worker, Workflow, WorkflowClient,
+};
 
 /// Maximum number of measurements of a path. One short measurement suffices.
 const ROUNDS: usize = 200;
@@ -241,7 +243,7 @@ async fn run_of(count: u32) -> (u64, u64) {
     };
     let worker = Worker::new(Arc::clone(&store)).register(STEPS, code).poll_interval(LONG);
     let worker = worker.start().await.unwrap();
-    let client = Client::new(store);
+    let client = WorkflowClient::new(store);
     let (trips, sum) = counted.of(async { client.start(STEPS, &count).await.unwrap().result().await }).await;
     assert_eq!(sum.unwrap(), u64::from(count));
     worker.shutdown().await;
@@ -279,7 +281,7 @@ async fn a_run_under_limits_begins_in_few_trips() {
         let queue = Queue::new("limited").concurrency(2).rate(1_000, Duration::from_secs(1));
         let worker = Worker::new(Arc::clone(&store)).register(STEPS, steps).queues([queue]);
         let worker = worker.poll_interval(LONG).start().await.unwrap();
-        let client = Client::new(store);
+        let client = WorkflowClient::new(store);
         let run = async { client.start(STEPS, &1).queue("limited").await.unwrap().result().await.unwrap() };
         let (trips, _) = counted.of(run).await;
         worker.shutdown().await;
@@ -291,14 +293,14 @@ async fn a_run_under_limits_begins_in_few_trips() {
 #[tokio::test]
 async fn a_run_is_shown_and_listed_in_few_trips() {
     let (counted, store) = counted();
-    let client = Client::new(store);
+    let client = WorkflowClient::new(store);
     for n in 0..100 {
         let later = Due::After(Duration::from_hours(1));
         client.start(STEPS, &1).id(format!("run-{n:03}")).due(later).await.unwrap();
     }
     let (trips, shown) = counted.of(client.show("run-042")).await;
     let shown = shown.unwrap();
-    assert!(matches!(shown.doing, Doing::Waits { until: Some(_) }), "{shown:?}");
+    assert!(matches!(shown.doing, RunActivity::Waits { until: Some(_) }), "{shown:?}");
     assert_eq!(trips, 1, "showing a run");
     let (trips, listed) = counted.of(client.list(&RunFilter::default(), None, 100)).await;
     let listed = listed.unwrap().runs;

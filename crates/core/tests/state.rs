@@ -13,7 +13,7 @@ use tidelock_core::error::{Explain as _, Outcome};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::state::{
-    Change, Observer, PastChange, Stage, State, StateError, StateRegistry, history_batch, versions,
+    Change, HistoryChange, Observer, Stage, State, StateError, StateRegistry, history_batch, versions,
 };
 use tidelock_core::store::*;
 use tokio::sync::Notify;
@@ -177,9 +177,9 @@ async fn s11_what_was_given_up_while_it_was_written_is_never_written_under_anoth
 }
 
 #[derive(Default)]
-struct Told(std::sync::Mutex<Vec<(Vec<u32>, u32, u32)>>);
+struct ReportedWrites(std::sync::Mutex<Vec<(Vec<u32>, u32, u32)>>);
 
-impl Observer for Told {
+impl Observer for ReportedWrites {
     fn mutated(&self, change: &Change<'_>) {
         let lines = change.callers.iter().map(|place| place.line()).collect();
         self.0.lock().unwrap().push((lines, change.attempts, change.conflicts));
@@ -189,7 +189,7 @@ impl Observer for Told {
 
 #[tokio::test]
 async fn an_observer_hears_who_asked_and_its_panic_changes_nothing() {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(ReportedWrites::default());
     let states = StateRegistry::new(Arc::new(MemoryStore::new())).observer(told.clone());
     let record: State<u64> = states.at(Key::single("observed").unwrap());
     let (line, _) = (line!(), record.mutate(|count| *count += 1).await.unwrap());
@@ -236,11 +236,11 @@ async fn a_write_without_a_container_is_seen_and_told_like_any_other() {
     assert_eq!(seen.next().await.unwrap().unwrap().value.value, Payload::of(&1).unwrap());
 
     let value = Payload::of(&5).unwrap();
-    let told = history_batch(&key, PastChange::Put(value.clone()), 1).unwrap();
+    let told = history_batch(&key, HistoryChange::Put(value.clone()), 1).unwrap();
     store.apply(Batch::new().put(&key, Expect::Exists, value.clone()).and(told)).await.unwrap();
     let document = seen.next().await.unwrap().unwrap().value;
     assert_eq!(Some(document), store.document(&key).await.unwrap());
     let past = record.history(None, 10).await.unwrap();
-    assert_eq!(past[0].change, PastChange::Put(value));
+    assert_eq!(past[0].change, HistoryChange::Put(value));
     assert_eq!(past.iter().map(|past| past.mutations).collect::<Vec<_>>(), [1, 1]);
 }

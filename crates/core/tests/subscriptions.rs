@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tidelock_core::events::{Events, EventsError, Start, Subscription, What};
+use tidelock_core::events::{Events, EventsError, StartFrom, Subscription, SubscriptionFilter};
 use tidelock_core::id::{Position, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
@@ -50,15 +50,15 @@ async fn filled() -> Arc<Counting> {
     store
 }
 
-async fn subscribed(store: &Arc<Counting>, start: Start) -> Subscription {
+async fn subscribed(store: &Arc<Counting>, start: StartFrom) -> Subscription {
     let shared: SharedStore = Arc::clone(store) as _;
-    Events::new(shared).subscribe(What::stream(&stream()), start).await.unwrap()
+    Events::new(shared).subscribe(SubscriptionFilter::stream(&stream()), start).await.unwrap()
 }
 
 #[tokio::test]
 async fn who_follows_a_long_stream_from_now_on_reads_nothing_of_it() {
     let store = filled().await;
-    let mut now = subscribed(&store, Start::Now).await;
+    let mut now = subscribed(&store, StartFrom::Now).await;
     assert_eq!(now.now().await.unwrap(), None);
     assert_eq!(store.read.load(Ordering::SeqCst), 0);
     let event = NewEvent::new("Next".parse().unwrap(), Payload::of(&1).unwrap());
@@ -74,14 +74,14 @@ async fn who_comes_back_to_a_long_stream_reads_what_is_new_and_little_else() {
     // The last position, positions near both ends and in the middle, and positions of another stream.
     for position in (0..250).chain(2_400..2_650).chain(last.0 - 150..=last.0).map(Position) {
         store.read.store(0, Ordering::SeqCst);
-        let mut again = subscribed(&store, Start::After(position)).await;
+        let mut again = subscribed(&store, StartFrom::After(position)).await;
         let looked = store.read.load(Ordering::SeqCst);
         assert!(looked <= 15, "{looked} events were read to find {position}");
         let expected = all.iter().find(|event| event.position > position);
         assert_eq!(again.now().await.unwrap().as_ref(), expected, "after {position}");
     }
     store.read.store(0, Ordering::SeqCst);
-    let mut end = subscribed(&store, Start::After(last)).await;
+    let mut end = subscribed(&store, StartFrom::After(last)).await;
     assert_eq!(end.now().await.unwrap(), None);
     assert_eq!(store.read.load(Ordering::SeqCst), 1, "the last event says that nothing is new");
 }
@@ -96,17 +96,17 @@ async fn the_place_is_found_where_the_beginning_was_removed_and_where_nothing_is
         other => panic!("events were removed: {other:?}"),
     };
     for (position, version) in [(1, 4_000), (2_000, 4_000), (left[10].position.0, 4_011)] {
-        let mut again = subscribed(&store, Start::After(Position(position))).await;
+        let mut again = subscribed(&store, StartFrom::After(Position(position))).await;
         if version == 4_000 {
             gap(&mut again).await;
         }
         assert_eq!(again.now().await.unwrap().unwrap().version, StreamVersion(version), "after {position}");
     }
-    let mut whole = subscribed(&store, Start::Beginning).await;
+    let mut whole = subscribed(&store, StartFrom::Beginning).await;
     gap(&mut whole).await;
     assert_eq!(whole.now().await.unwrap().unwrap().version, StreamVersion(4_000));
     let empty = Arc::new(Counting::default());
-    for start in [Start::Beginning, Start::Now] {
+    for start in [StartFrom::Beginning, StartFrom::Now] {
         assert_eq!(subscribed(&empty, start).await.now().await.unwrap(), None);
     }
 }

@@ -11,7 +11,7 @@ use tidelock_core::model::rows::DocumentRow;
 use tidelock_core::payload::{Payload, text};
 use tidelock_core::store::{Batch, Expect, StoreError};
 
-use crate::{error, names};
+use crate::{error, file_names};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +51,7 @@ pub(crate) fn parse(path: &Path, name: &str, content: &str) -> Result<Found, Sto
     let envelope: Envelope = serde_json::from_str(content)
         .map_err(|e| broken(format!("it is not the JSON of a document: {e}")))?;
     let key = envelope.key;
-    let place = names::encode(&key);
+    let place = file_names::encode(&key);
     if place != name {
         return Err(broken(format!("it says that it holds {key}, whose file would be {place}")));
     }
@@ -98,5 +98,5 @@ pub(crate) fn write(key: &Key, row: &DocumentRow) -> String {
 fn sum(row: &DocumentRow) -> Option<String> {
     let value = text::compact(row.value.as_ref()?.as_str());
     let end = row.expires_at.map_or_else(String::new, |at| at.to_string());
-    Some(names::digest(&format!("{end}\n{value}")))
+    Some(file_names::digest(&format!("{end}\n{value}")))
 }

@@ -9,14 +9,14 @@ use std::fs;
 
 use tidelock_core::store::StoreError;
 
-use crate::disk::{self, Change, Disk, Folder};
+use crate::directory::{self, Change, DirectoryLayout, Folder};
 use crate::error::{self, WriteFailure};
-use crate::names;
+use crate::file_names;
 
 const JOURNAL: &str = ".journal";
 
 /// Executes changes, all or none. The caller holds the exclusive lock, and nothing is left to recover.
-pub(crate) fn commit(disk: &Disk, changes: &[Change]) -> Result<(), WriteFailure> {
+pub(crate) fn commit(disk: &DirectoryLayout, changes: &[Change]) -> Result<(), WriteFailure> {
     match changes {
         [] => Ok(()),
         // A single rename is atomic.
@@ -28,30 +28,30 @@ pub(crate) fn commit(disk: &Disk, changes: &[Change]) -> Result<(), WriteFailure
             let body = serde_json::to_string(several).map_err(|e| {
                 WriteFailure::before(error::corrupt(&disk.path(Folder::Root, JOURNAL), e.to_string()))
             })?;
-            let text = format!("{}\n{body}", names::digest(&body));
+            let text = format!("{}\n{body}", file_names::digest(&body));
             let journal = Change { folder: Folder::Root, name: JOURNAL.to_owned(), content: Some(text) };
             disk.put(&journal).map_err(WriteFailure::before)?;
             disk.sync(Folder::Root).map_err(WriteFailure::after)?;
-            carry_out(disk, several).map_err(WriteFailure::after)
+            write_all(disk, several).map_err(WriteFailure::after)
         }
     }
 }
 
 /// Returns whether a batch was interrupted after its commit.
-pub(crate) fn is_pending(disk: &Disk) -> bool {
+pub(crate) fn is_pending(disk: &DirectoryLayout) -> bool {
     fs::symlink_metadata(disk.path(Folder::Root, JOURNAL)).is_ok()
 }
 
 /// Completes a batch that a dead process had committed. The caller holds the exclusive lock.
-pub(crate) fn recover(disk: &Disk) -> Result<(), StoreError> {
+pub(crate) fn recover(disk: &DirectoryLayout) -> Result<(), StoreError> {
     let Some(text) = disk.read(Folder::Root, JOURNAL)? else { return Ok(()) };
-    carry_out(disk, &parse(disk, &text)?)
+    write_all(disk, &parse(disk, &text)?)
 }
 
-fn parse(disk: &Disk, text: &str) -> Result<Vec<Change>, StoreError> {
+fn parse(disk: &DirectoryLayout, text: &str) -> Result<Vec<Change>, StoreError> {
     let damaged = |detail: String| error::corrupt(&disk.path(Folder::Root, JOURNAL), detail);
     let (sum, body) = text.split_once('\n').ok_or_else(|| damaged("the journal is cut off".to_owned()))?;
-    if sum != names::digest(body) {
+    if sum != file_names::digest(body) {
         return Err(damaged("the journal does not fit its checksum".to_owned()));
     }
     let changes: Vec<Change> = serde_json::from_str(body).map_err(|e| damaged(e.to_string()))?;
@@ -61,7 +61,7 @@ fn parse(disk: &Disk, text: &str) -> Result<Vec<Change>, StoreError> {
     Ok(changes)
 }
 
-fn carry_out(disk: &Disk, changes: &[Change]) -> Result<(), StoreError> {
+fn write_all(disk: &DirectoryLayout, changes: &[Change]) -> Result<(), StoreError> {
     for change in changes {
         disk.put(change)?;
     }
@@ -71,18 +71,20 @@ fn carry_out(disk: &Disk, changes: &[Change]) -> Result<(), StoreError> {
         }
     }
     let journal = disk.path(Folder::Root, JOURNAL);
-    disk::remove(&journal).map_err(|e| error::map("removing", &journal, &e))?;
+    directory::remove(&journal).map_err(|e| error::map("removing", &journal, &e))?;
     // If a power cut lost the removal, the journal would come back and undo later writes.
     disk.sync(Folder::Root)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Disk, Folder, JOURNAL, carry_out, commit, is_pending, names, recover};
-    use crate::disk::create_directory;
+    use super::{
+        Change, DirectoryLayout, Folder, JOURNAL, commit, file_names, is_pending, recover, write_all,
+    };
+    use crate::directory::create_directory;
 
-    fn disk(root: &std::path::Path) -> Disk {
-        let disk = Disk::new(root.to_owned());
+    fn disk(root: &std::path::Path) -> DirectoryLayout {
+        let disk = DirectoryLayout::new(root.to_owned());
         create_directory(&disk.folder(Folder::Documents)).unwrap();
         create_directory(&disk.folder(Folder::Operations)).unwrap();
         disk
@@ -101,7 +103,7 @@ mod tests {
         ]
     }
 
-    fn check(disk: &Disk) {
+    fn check(disk: &DirectoryLayout) {
         for change in changes() {
             assert_eq!(disk.read(change.folder, &change.name).unwrap(), change.content, "{}", change.name);
         }
@@ -116,7 +118,7 @@ mod tests {
             let old = ["a.json", "b.json"].map(|name| change(Folder::Documents, name, Some("old")));
             commit(&disk, &old).unwrap();
             let body = serde_json::to_string(&changes()).unwrap();
-            let text = format!("{}\n{body}", names::digest(&body));
+            let text = format!("{}\n{body}", file_names::digest(&body));
             disk.put(&change(Folder::Root, JOURNAL, Some(&text))).unwrap();
             for change in changes().iter().take(done) {
                 disk.put(change).unwrap();
@@ -124,7 +126,7 @@ mod tests {
             assert!(is_pending(&disk));
             recover(&disk).unwrap();
             check(&disk);
-            carry_out(&disk, &changes()).unwrap();
+            write_all(&disk, &changes()).unwrap();
             check(&disk);
         }
     }
@@ -146,7 +148,7 @@ mod tests {
             let root = tempfile::tempdir().unwrap();
             let disk = disk(root.path());
             let body = serde_json::to_string(&[change(Folder::Root, name, Some("x"))]).unwrap();
-            let text = format!("{}\n{body}", names::digest(&body));
+            let text = format!("{}\n{body}", file_names::digest(&body));
             disk.put(&change(Folder::Root, JOURNAL, Some(&text))).unwrap();
             assert!(recover(&disk).is_err(), "{name}");
         }

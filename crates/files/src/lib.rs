@@ -7,13 +7,13 @@
 //! ```
 //! use tidelock_core::store::{Batch, Expect, Store};
 //! use tidelock_core::{key::Key, payload::Payload};
-//! use tidelock_files::{FilesStore, Options};
+//! use tidelock_files::{FilesStore, FilesOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("settings");
-//! let store = FilesStore::open(&path, Options::default()).await?;
+//! let store = FilesStore::open(&path, FilesOptions::default()).await?;
 //! let limits = Key::new("limits", ["mail"])?;
 //! store.apply(Batch::new().put(&limits, Expect::Absent, Payload::from_json(r#"{"per_hour": 100}"#)?)).await?;
 //! assert!(path.join("documents").join("limits=mail.json").exists());
@@ -21,19 +21,19 @@
 //! # }
 //! ```
 
-mod disk;
+mod directory;
 mod envelope;
 mod error;
+pub mod file_names;
 mod journal;
 mod lock;
-pub mod names;
 mod open;
 mod queue;
 mod read;
-mod refuse;
 mod session;
 mod store;
 mod sweep;
+mod unsupported;
 mod watch;
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub use store::FilesStore;
 
 /// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct FilesOptions {
     /// The time source of the store. Default: the machine's clock.
     pub clock: Arc<dyn Clock>,
     /// How long a call waits for other processes before it fails as busy. Default: 30 s.
@@ -56,7 +56,7 @@ pub struct Options {
     pub create: bool,
 }
 
-impl Default for Options {
+impl Default for FilesOptions {
     fn default() -> Self {
         Self {
             clock: SystemClock::shared(),

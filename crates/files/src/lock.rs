@@ -32,13 +32,13 @@ pub(crate) enum Mode {
 
 /// A guard that releases the lock when dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct FileLockGuard {
     _file: File,
     pub(crate) mode: Mode,
 }
 
 /// Acquires the lock, and waits for other holders until `patience` is used up.
-pub(crate) fn take(root: &Path, mode: Mode, patience: Duration) -> Result<Held, StoreError> {
+pub(crate) fn take(root: &Path, mode: Mode, patience: Duration) -> Result<FileLockGuard, StoreError> {
     let deadline = Instant::now().checked_add(patience);
     let door = open(&root.join(DOOR))?;
     wait(&door, &root.join(DOOR), FlockOperation::NonBlockingLockExclusive, deadline)?;
@@ -52,7 +52,7 @@ pub(crate) fn take(root: &Path, mode: Mode, patience: Duration) -> Result<Held, 
         wait(&file, &path, operation, deadline)?;
         // A lock on a file that was removed in the meantime excludes no other process.
         if is_still(&file, &path) {
-            return Ok(Held { _file: file, mode });
+            return Ok(FileLockGuard { _file: file, mode });
         }
     }
 }

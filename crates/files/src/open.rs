@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 
-use crate::disk::{self, Disk, Folder};
+use crate::directory::{self, DirectoryLayout, Folder};
 use crate::lock::{self, Mode};
 use crate::session::{MARKER, Marker, SCHEMA};
-use crate::{Options, error, journal};
+use crate::{FilesOptions, error, journal};
 
 const WHAT: &str = "opening the directory";
 
 /// Opens the directory, creates missing parts, and completes the batch of a dead process.
-pub(crate) fn directory(path: &Path, options: &Options) -> Result<Disk, StoreError> {
+pub(crate) fn directory(path: &Path, options: &FilesOptions) -> Result<DirectoryLayout, StoreError> {
     check_path(path, options.create)?;
     if !path.exists() {
         create(path)?;
     }
     check_writable(path)?;
-    let disk = Disk::new(path.to_owned());
+    let disk = DirectoryLayout::new(path.to_owned());
     if !disk.path(Folder::Root, MARKER).exists() {
         check_own(&disk)?;
         if !options.create {
@@ -57,7 +57,7 @@ fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
 }
 
 fn create(path: &Path) -> Result<(), StoreError> {
-    let made = disk::create_directory(path).and_then(|()| disk::sync_directory(&parent(path)));
+    let made = directory::create_directory(path).and_then(|()| directory::sync_directory(&parent(path)));
     made.map_err(|e| error::map(WHAT, path, &e))
 }
 
@@ -72,12 +72,12 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Checks a directory without a marker: the store uses it only if it holds no foreign files.
-fn check_own(disk: &Disk) -> Result<(), StoreError> {
+fn check_own(disk: &DirectoryLayout) -> Result<(), StoreError> {
     let path = disk.root();
     let failed = |e: std::io::Error| error::map(WHAT, path, &e);
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        let own = [lock::LOCK, lock::DOOR, disk::NEW, "documents", "operations", MARKER];
+        let own = [lock::LOCK, lock::DOOR, directory::NEW, "documents", "operations", MARKER];
         if !own.iter().any(|own| name == *own) {
             let detail = format!("it has no {MARKER} and holds other things: {}", name.to_string_lossy());
             return Err(StoreError::new(StoreErrorKind::ForeignDatabase, what(path), detail));
@@ -86,10 +86,10 @@ fn check_own(disk: &Disk) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn initialise(disk: &Disk, now: Timestamp) -> Result<Marker, StoreError> {
+fn initialise(disk: &DirectoryLayout, now: Timestamp) -> Result<Marker, StoreError> {
     for folder in [Folder::Documents, Folder::Operations] {
         let path = disk.folder(folder);
-        disk::create_directory(&path).map_err(|e| error::map(WHAT, &path, &e))?;
+        directory::create_directory(&path).map_err(|e| error::map(WHAT, &path, &e))?;
     }
     let marker =
         Marker { schema: SCHEMA, document_floor: 0, epoch: u64::try_from(now.as_micros()).unwrap_or(0) };

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{Document, Get, Page, PageOf, Resolution, RowSet, StoredRow};
 
-use crate::disk::Folder;
+use crate::directory::Folder;
 use crate::error::{self, Failure};
-use crate::names::{self, Named};
+use crate::file_names::{self, ParsedName};
 use crate::session::Session;
 
 impl Session<'_> {
     /// Returns a document that readers see.
     pub(crate) fn document(&self, key: &Key) -> Result<Option<Document>, Failure> {
-        let row = self.load(&names::encode(key))?;
+        let row = self.load(&file_names::encode(key))?;
         Ok(row.and_then(|(key, row)| row.visible(&key, self.now)))
     }
 
@@ -61,9 +61,9 @@ impl Session<'_> {
     pub(crate) fn keys(&self, wanted: impl Fn(&Key) -> bool) -> Result<BTreeMap<Key, String>, Failure> {
         let mut keys = BTreeMap::new();
         for name in self.disk.names(Folder::Documents)? {
-            let key = match names::decode(&name) {
-                Some(Named::Key(key)) => Some(key),
-                Some(Named::Inside) => self.long_key(&name)?,
+            let key = match file_names::decode(&name) {
+                Some(ParsedName::Key(key)) => Some(key),
+                Some(ParsedName::Inside) => self.long_key(&name)?,
                 None => {
                     let detail = "its name is not that of any key: rename or move the file";
                     return Err(error::corrupt(&self.disk.path(Folder::Documents, &name), detail).into());

@@ -13,16 +13,16 @@ use tidelock_core::id::{DocVersion, Epoch, OpId};
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
 use tidelock_core::model::epoch::{self, HistoryCut};
-use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::rows::DocumentRow;
+use tidelock_core::model::working_set::{Counters, Footprint, WorkingSet};
 use tidelock_core::payload::text;
 use tidelock_core::store::{ApplyError, Batch, Receipt, Resolution, StoreError, StoreErrorKind};
 
-use crate::disk::{Change, Disk, Folder};
+use crate::directory::{Change, DirectoryLayout, Folder};
 use crate::envelope::{self, Found};
 use crate::error::{self, Failure, WriteFailure};
-use crate::lock::{Held, Mode};
-use crate::{journal, names};
+use crate::lock::{FileLockGuard, Mode};
+use crate::{file_names, journal};
 
 /// The name of the file that makes a directory a store.
 pub(crate) const MARKER: &str = "tidelock.json";
@@ -51,7 +51,7 @@ impl Marker {
         Change { folder: Folder::Root, name: MARKER.to_owned(), content: Some(content) }
     }
 
-    pub(crate) fn read(disk: &Disk) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read(disk: &DirectoryLayout) -> Result<Option<Self>, StoreError> {
         let Some(text) = disk.read(Folder::Root, MARKER)? else { return Ok(None) };
         let parsed = serde_json::from_str(&text);
         parsed.map(Some).map_err(|e| error::corrupt(&disk.path(Folder::Root, MARKER), e.to_string()))
@@ -82,8 +82,8 @@ impl LongKeys {
 /// The store while the lock is held.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
-    pub(crate) disk: &'a Disk,
-    pub(crate) held: &'a Held,
+    pub(crate) disk: &'a DirectoryLayout,
+    pub(crate) held: &'a FileLockGuard,
     pub(crate) now: Timestamp,
     pub(crate) long_keys: &'a LongKeys,
     /// The epoch as the store's handles see it.
@@ -174,14 +174,14 @@ impl Session<'_> {
         Ok(receipt)
     }
 
-    fn facts(&self, batch: &Batch) -> Result<Facts, StoreError> {
+    fn facts(&self, batch: &Batch) -> Result<WorkingSet, StoreError> {
         let marker = self.marker()?;
         self.epoch.store(marker.epoch, Ordering::Release);
         let (document_floor, epoch) = (DocVersion(marker.document_floor), Epoch(marker.epoch));
-        let mut facts = Facts::new(Counters { document_floor, epoch, ..Counters::default() });
+        let mut facts = WorkingSet::new(Counters { document_floor, epoch, ..Counters::default() });
         for key in Footprint::of(batch).documents {
             if !facts.knows_document(&key) {
-                let row = self.load(&names::encode(&key)).map_err(exclusive)?;
+                let row = self.load(&file_names::encode(&key)).map_err(exclusive)?;
                 facts.load_document(key, row.map(|(_, row)| row));
             }
         }
@@ -191,13 +191,13 @@ impl Session<'_> {
     fn changes(
         &self,
         batch: &Batch,
-        facts: &mut Facts,
+        facts: &mut WorkingSet,
         receipt: &Receipt,
     ) -> Result<Vec<Change>, StoreError> {
         let mut changes = Vec::new();
         for key in facts.take_changes().documents {
             if let Some(row) = facts.document(&key) {
-                changes.push(document(names::encode(&key), &key, row));
+                changes.push(document(file_names::encode(&key), &key, row));
             }
         }
         if let Some(id) = batch.id() {
@@ -260,7 +260,7 @@ pub(crate) fn exclusive(failure: Failure) -> StoreError {
 }
 
 fn operation_name(id: OpId) -> String {
-    format!("{}{}", id.0, names::EXTENSION)
+    format!("{}{}", id.0, file_names::EXTENSION)
 }
 
 fn bug(detail: &str) -> StoreError {

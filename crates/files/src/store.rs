@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
-use tidelock_core::id::{Epoch, Lane, OpId};
+use tidelock_core::id::{Epoch, OpId, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
@@ -16,13 +16,13 @@ use tidelock_core::store::{
     StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
 };
 
-use crate::disk::{Disk, Folder};
+use crate::directory::{DirectoryLayout, Folder};
 use crate::error::Failure;
-use crate::lock::{self, Held, Mode};
+use crate::lock::{self, FileLockGuard, Mode};
 use crate::queue::Queue;
-use crate::refuse::unsupported;
 use crate::session::{self, LongKeys, Marker, Session};
-use crate::{Options, journal, open, refuse, watch};
+use crate::unsupported::unsupported;
+use crate::{FilesOptions, journal, open, unsupported, watch};
 
 /// A store of documents in a directory. Cloning returns another handle; its threads end with the last one.
 ///
@@ -48,7 +48,7 @@ struct Shared {
 /// The state that both threads share.
 #[derive(Debug)]
 struct Directory {
-    disk: Disk,
+    disk: DirectoryLayout,
     clock: Arc<dyn Clock>,
     patience: Duration,
     long_keys: LongKeys,
@@ -56,7 +56,7 @@ struct Directory {
 }
 
 impl Directory {
-    fn session<'a>(&'a self, held: &'a Held) -> Session<'a> {
+    fn session<'a>(&'a self, held: &'a FileLockGuard) -> Session<'a> {
         let (disk, now, epoch) = (&self.disk, self.clock.now(), &self.epoch);
         Session { disk, held, now, long_keys: &self.long_keys, epoch }
     }
@@ -96,7 +96,7 @@ impl FilesStore {
     ///
     /// # Cancel safety
     /// If the future is dropped, it may leave an empty store behind.
-    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+    pub async fn open(path: impl AsRef<Path>, options: FilesOptions) -> Result<Self, StoreError> {
         let path: PathBuf = path.as_ref().to_owned();
         let no_thread = |e: std::io::Error| {
             StoreError::new(StoreErrorKind::CannotOpen, "starting a thread of the files store", e.to_string())
@@ -161,7 +161,7 @@ impl From<StoreError> for Unapplied {
 impl Store for FilesStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
-        refuse::check(&batch).map_err(ApplyError::not_applied)?;
+        unsupported::check(&batch).map_err(ApplyError::not_applied)?;
         let op_id = batch.id();
         let batch = batch.submitted_in(self.epoch());
         let directory = Arc::clone(&self.shared.directory);
@@ -185,7 +185,7 @@ impl Store for FilesStore {
         Err(unsupported("claiming work"))
     }
 
-    async fn next_ready(&self, _: &[Lane]) -> Result<NextReady, StoreError> {
+    async fn next_ready(&self, _: &[QueueName]) -> Result<NextReady, StoreError> {
         Err(unsupported("reading when work is ready"))
     }
 

@@ -5,7 +5,7 @@ use tidelock_core::id::DocVersion;
 use tidelock_core::model::rows::DocumentRow;
 use tidelock_core::store::{StoreError, Sweep, Swept};
 
-use crate::disk::{Change, Folder};
+use crate::directory::{Change, Folder};
 use crate::journal;
 use crate::session::{self, Marker, Session};
 

@@ -14,11 +14,11 @@ pub(crate) fn start(documents: PathBuf, watcher: &Arc<Watcher>) -> std::io::Resu
     let watcher = Arc::downgrade(watcher);
     std::thread::Builder::new()
         .name("tidelock-watch".to_owned())
-        .spawn(move || look(&documents, &watcher))
+        .spawn(move || scan(&documents, &watcher))
         .map(drop)
 }
 
-fn look(documents: &PathBuf, watcher: &Weak<Watcher>) {
+fn scan(documents: &PathBuf, watcher: &Weak<Watcher>) {
     let (mut known, mut again) = (changed_at(documents), false);
     while let Some(watcher) = watcher.upgrade() {
         let found = changed_at(documents);

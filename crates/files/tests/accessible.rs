@@ -12,7 +12,7 @@ use tidelock_core::error::Explain as _;
 use tidelock_core::key::Key;
 use tidelock_core::state::{Document, Schema, StateError, StateRegistry};
 use tidelock_core::store::{StoreError, StoreErrorKind};
-use tidelock_files::{FilesStore, Options};
+use tidelock_files::{FilesOptions, FilesStore};
 
 type Settings = std::collections::BTreeMap<String, u32>;
 
@@ -25,7 +25,7 @@ struct Site {
 impl Site {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
+        let options = FilesOptions { busy_timeout: Duration::from_millis(20), ..FilesOptions::default() };
         let store = FilesStore::open(directory.path().join("s"), options).await.unwrap();
         let key = Key::single("settings").unwrap();
         let document: Document<Settings> =

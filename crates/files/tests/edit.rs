@@ -19,13 +19,13 @@ use tidelock_core::store::{
 };
 use tidelock_files::FilesStore;
 
-struct Place {
+struct DocumentFile {
     _directory: TempDir,
     clock: Arc<ManualClock>,
     store: FilesStore,
 }
 
-impl Place {
+impl DocumentFile {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::default());
@@ -61,7 +61,7 @@ const FILE: &str = "limits=mail.json";
 
 #[tokio::test]
 async fn a_file_is_readable_and_keeps_the_order_of_its_author() {
-    let place = Place::new().await;
+    let place = DocumentFile::new().await;
     let value =
         Payload::from_json(r#"{ "per_hour":100,"a": [1, 2], "wide": 123456789012345678901 }"#).unwrap();
     place.store.apply(Batch::new().put(&key(), Expect::Absent, value.clone())).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_file_is_readable_and_keeps_the_order_of_its_author() {
 
 #[tokio::test]
 async fn an_edit_is_a_new_version_for_whoever_meets_it_first() {
-    let place = Place::new().await;
+    let place = DocumentFile::new().await;
     place.put(&key(), json!({ "per_hour": 100 })).await;
     place.edit(FILE, "100", "250");
     place.clock.advance(Duration::from_secs(1));
@@ -99,7 +99,7 @@ async fn an_edit_is_a_new_version_for_whoever_meets_it_first() {
 
 #[tokio::test]
 async fn another_layout_is_no_edit() {
-    let place = Place::new().await;
+    let place = DocumentFile::new().await;
     place.put(&key(), json!({ "a": [1, 2], "b": "x y" })).await;
     let text = fs::read_to_string(place.file(FILE)).unwrap();
     fs::write(place.file(FILE), text.replace("\n  ", "\n\t ")).unwrap();
@@ -108,7 +108,7 @@ async fn another_layout_is_no_edit() {
 
 #[tokio::test]
 async fn a_file_may_be_written_by_hand() {
-    let place = Place::new().await;
+    let place = DocumentFile::new().await;
     fs::write(place.file("greeting.json"), r#"{"key": "greeting", "value": "hello"}"#).unwrap();
     let page = place.store.documents(&KeyPrefix::all(), Page::first(10)).await.unwrap();
     assert_eq!(page.rows.len(), 1);
@@ -129,7 +129,7 @@ async fn what_cannot_be_read_is_corrupt_and_names_the_file() {
         (deep.as_str(), "nesting depth"),
     ];
     for (content, said) in cases {
-        let place = Place::new().await;
+        let place = DocumentFile::new().await;
         place.put(&key(), json!(1)).await;
         fs::write(place.file(FILE), content).unwrap();
         let read = place.read(&key()).await.unwrap_err();
@@ -148,7 +148,7 @@ async fn what_cannot_be_read_is_corrupt_and_names_the_file() {
 
 #[tokio::test]
 async fn files_of_others_in_the_directory_are_passed_over() {
-    let place = Place::new().await;
+    let place = DocumentFile::new().await;
     place.put(&key(), json!(1)).await;
     for name in [".limits=mail.json.swp", "limits=mail.json~", "README.md", "4913"] {
         fs::write(place.file(name), "not ours").unwrap();
@@ -158,7 +158,7 @@ async fn files_of_others_in_the_directory_are_passed_over() {
 
 #[tokio::test]
 async fn a_deleted_document_leaves_a_small_file_that_keeps_the_version() {
-    let place = Place::new().await;
+    let place = DocumentFile::new().await;
     place.put(&key(), json!({ "secret": 1 })).await;
     place.store.apply(Batch::new().delete(&key(), Expect::Any)).await.unwrap();
     let text = fs::read_to_string(place.file(FILE)).unwrap();

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use tidelock_core::clock::SystemClock;
 use tidelock_core::error::{Explain as _, Outcome, Retry};
-use tidelock_core::id::{Fence, Lane, Owner, StreamVersion};
+use tidelock_core::id::{Fence, Owner, QueueName, StreamVersion};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Expect, Lease, LogQuery, NewEvent, NewWork, Page, Store as _, StoreError,
     StoreErrorKind, StreamQuery, WorkFilter,
 };
-use tidelock_files::{FilesStore, Options};
+use tidelock_files::{FilesOptions, FilesStore};
 
 fn key() -> Key {
     Key::new("order", ["o-1"]).unwrap()
@@ -27,7 +27,7 @@ fn put() -> Batch {
     Batch::new().put(&key(), Expect::Any, Payload::null())
 }
 
-async fn refused(path: &Path, options: Options) -> StoreError {
+async fn refused(path: &Path, options: FilesOptions) -> StoreError {
     FilesStore::open(path, options).await.unwrap_err()
 }
 
@@ -39,24 +39,24 @@ fn mode(path: &Path) -> u32 {
 async fn what_cannot_be_a_store_is_told_apart() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let off = || Options { create: false, ..Options::default() };
-    assert_eq!(refused(&at("a/b"), Options::default()).await.kind, StoreErrorKind::CannotOpen);
+    let off = || FilesOptions { create: false, ..FilesOptions::default() };
+    assert_eq!(refused(&at("a/b"), FilesOptions::default()).await.kind, StoreErrorKind::CannotOpen);
     assert_eq!(refused(&at("a"), off()).await.kind, StoreErrorKind::CannotOpen);
     fs::write(at("file"), "").unwrap();
-    assert_eq!(refused(&at("file"), Options::default()).await.kind, StoreErrorKind::CannotOpen);
+    assert_eq!(refused(&at("file"), FilesOptions::default()).await.kind, StoreErrorKind::CannotOpen);
     fs::create_dir(at("empty")).unwrap();
     assert_eq!(refused(&at("empty"), off()).await.kind, StoreErrorKind::CannotOpen);
     fs::create_dir(at("mine")).unwrap();
     fs::write(at("mine").join("thesis.txt"), "").unwrap();
-    let error = refused(&at("mine"), Options::default()).await;
+    let error = refused(&at("mine"), FilesOptions::default()).await;
     assert_eq!(error.kind, StoreErrorKind::ForeignDatabase);
     assert!(error.to_string().contains("thesis.txt"), "{error}");
     assert_eq!(fs::read_dir(at("mine")).unwrap().count(), 1, "what is not ours is left alone");
     fs::create_dir(at("new")).unwrap();
     fs::write(at("new").join("tidelock.json"), r#"{"schema": 99, "document_floor": 0}"#).unwrap();
-    assert_eq!(refused(&at("new"), Options::default()).await.kind, StoreErrorKind::SchemaTooNew);
+    assert_eq!(refused(&at("new"), FilesOptions::default()).await.kind, StoreErrorKind::SchemaTooNew);
     fs::write(at("new").join("tidelock.json"), "{").unwrap();
-    assert_eq!(refused(&at("new"), Options::default()).await.kind, StoreErrorKind::Corrupt);
+    assert_eq!(refused(&at("new"), FilesOptions::default()).await.kind, StoreErrorKind::Corrupt);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_directory_that_may_not_be_written_is_read_only() {
     let path = directory.path().join("s");
     common::open(&path, SystemClock::shared()).await.close().await;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o500)).unwrap();
-    let error = refused(&path, Options::default()).await;
+    let error = refused(&path, FilesOptions::default()).await;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(error.kind, StoreErrorKind::ReadOnly, "{error}");
 }
@@ -90,7 +90,7 @@ async fn what_is_no_document_is_refused_by_name() {
     let store = common::open(&directory.path().join("s"), SystemClock::shared()).await;
     let lease = Lease { key: key(), fence: Fence(1), owner: None };
     let event = NewEvent::new("Placed".parse().unwrap(), Payload::null());
-    let lane = Lane::new("mails").unwrap();
+    let lane = QueueName::new("mails").unwrap();
     let batches = [
         (put().append(&key(), Expect::Any, [event]), "appending events to order"),
         (put().close(&key(), Expect::Any), "closing the stream order"),
@@ -108,7 +108,7 @@ async fn what_is_no_document_is_refused_by_name() {
     assert_eq!(store.document(&key()).await.unwrap(), None, "nothing of a refused batch is there");
     let owner = Owner::new("w").unwrap();
     let reads = [
-        store.claim(Claim::lanes(&owner, [lane], 1, Duration::from_secs(1))).await.err(),
+        store.claim(Claim::queues(&owner, [lane], 1, Duration::from_secs(1))).await.err(),
         store.stream(&key()).await.err(),
         store.streams(&KeyPrefix::all(), Page::first(1)).await.err(),
         store.read_stream(StreamQuery::forward(&key(), 1)).await.err(),
@@ -131,7 +131,7 @@ async fn a_journal_that_was_damaged_later_stops_everything() {
     fs::write(path.join(".journal"), "0123\n[]").unwrap();
     let errors = [
         store.document(&key()).await.unwrap_err(),
-        refused(&path, Options::default()).await,
+        refused(&path, FilesOptions::default()).await,
         match store.apply(put()).await.unwrap_err() {
             ApplyError::Store { error, outcome } => {
                 assert_eq!(outcome, Outcome::NotApplied);
@@ -162,7 +162,7 @@ async fn a_write_that_never_began_is_forgotten() {
 async fn a_lock_that_lasts_too_long_is_busy() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
-    let options = Options { busy_timeout: Duration::ZERO, ..Options::default() };
+    let options = FilesOptions { busy_timeout: Duration::ZERO, ..FilesOptions::default() };
     let store = FilesStore::open(&path, options).await.unwrap();
     let lock = fs::File::options().write(true).open(path.join(".lock")).unwrap();
     lock.lock().unwrap();

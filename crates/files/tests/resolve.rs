@@ -10,7 +10,7 @@ use tidelock_core::id::OpId;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, Resolution, Store as _, StoreErrorKind};
-use tidelock_files::{FilesStore, Options};
+use tidelock_files::{FilesOptions, FilesStore};
 
 fn deposit() -> Batch {
     let none = Payload::of(&0).unwrap();
@@ -20,7 +20,7 @@ fn deposit() -> Batch {
 #[tokio::test]
 async fn d4_a_busy_directory_does_not_deny_an_applied_batch() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
+    let options = FilesOptions { busy_timeout: Duration::from_millis(20), ..FilesOptions::default() };
     let store = FilesStore::open(directory.path().join("store"), options).await.unwrap();
     let id = OpId::new();
     let first = store.apply(deposit().op_id(id)).await.unwrap();

@@ -13,8 +13,8 @@ use tidelock_core::lock::{LockClass, Locks};
 use tidelock_core::reactions::{Reaction, Reactions};
 use tidelock_core::store::{Batch, SharedStore};
 use tidelock_core::telemetry::{EVENTS_EXECUTE, LOCK_WAIT, REACTION_RUN, WORKFLOW_RUN, WORKFLOW_STEP};
-use tidelock_core::workflow::{Client, Ctx, Failure, Worker, Workflow};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_core::workflow::{Ctx, Failure, Worker, Workflow, WorkflowClient};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -40,7 +40,7 @@ impl Aggregate for Guests {
 }
 
 async fn open(path: &Path) -> SharedStore {
-    Arc::new(SqliteStore::open(path, Options::default()).await.unwrap())
+    Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap())
 }
 
 /// Runs a command and starts a run within a span, in one store on the file.
@@ -49,7 +49,7 @@ async fn request(path: &Path) {
     let events = Events::new(Arc::clone(&store));
     let came = |_: &Guests| Ok::<_, String>([GuestEvent::Came]);
     events.execute("today", came).await.unwrap();
-    Client::new(store).start(GREET, &"Ada".to_owned()).id("ada").await.unwrap();
+    WorkflowClient::new(store).start(GREET, &"Ada".to_owned()).id("ada").await.unwrap();
 }
 
 /// Runs a reaction and a worker on the same file, in another store, like another process.
@@ -61,8 +61,8 @@ async fn follow_up(path: &Path) {
         Ok(cx.step("say", async |_| Ok(format!("hello {name}"))).await?)
     };
     let driving = Worker::new(Arc::clone(&store)).register(GREET, greet).start().await.unwrap();
-    assert_eq!(Client::new(store).handle(GREET, "ada").result().await.unwrap(), "hello Ada");
-    running.settle().await.unwrap();
+    assert_eq!(WorkflowClient::new(store).handle(GREET, "ada").result().await.unwrap(), "hello Ada");
+    running.quiesce().await.unwrap();
     running.shutdown().await;
     driving.shutdown().await;
 }

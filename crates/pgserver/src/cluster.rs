@@ -6,9 +6,9 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use crate::binaries::{self, Programs};
+use crate::data_directory::Home;
 use crate::error::Error;
-use crate::home::Home;
-use crate::programs::{self, Programs};
 use crate::random::random;
 use crate::server::NAME;
 
@@ -34,7 +34,7 @@ pub(crate) fn create(programs: &Programs, home: &Home, password: &str, durable: 
         if !durable {
             initdb.arg("--no-sync");
         }
-        programs::run(&mut initdb)
+        binaries::run(&mut initdb)
     };
     // Some systems do not have the first locale. Both compare text byte by byte.
     let made = match run("--locale=C.UTF-8") {

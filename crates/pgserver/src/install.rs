@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::discovery::{BIN_VARIABLE, find};
 use crate::error::{Error, tail};
-use crate::find::{BIN_VARIABLE, find};
 
 /// Returns the directory of the programs. If they are missing and `install` is set, they are installed.
 pub(crate) fn find_or_install(install: bool) -> Result<PathBuf, Error> {

@@ -5,13 +5,13 @@
 //! client programs run as `postgres`, or else as `nobody`.
 //!
 //! ```no_run
-//! use tidelock_pgserver::{Options, Server};
+//! use tidelock_pgserver::{PgServerOptions, Server};
 //!
 //! # fn main() -> Result<(), tidelock_pgserver::Error> {
-//! let server = Server::start(&Options { durable: false, ..Options::default() })?;
+//! let server = Server::start(&PgServerOptions { durable: false, ..PgServerOptions::default() })?;
 //! println!("PostgreSQL {} answers at {}", server.version(), server.url());
 //!
-//! // What was committed before a crash is there after it.
+//! // SubscriptionFilter was committed before a crash is there after it.
 //! server.kill()?;
 //! server.run()?;
 //!
@@ -32,9 +32,9 @@
 //!
 //! # Where the programs come from
 //!
-//! [`Options::programs`] names their directory. Without it, [`find`] checks the variable `TIDELOCK_POSTGRES_BIN`, then `PATH`, then the
+//! [`PgServerOptions::programs`] names their directory. Without it, [`find`] checks the variable `TIDELOCK_POSTGRES_BIN`, then `PATH`, then the
 //! directories used by the packages of Debian, Ubuntu, Fedora and Homebrew. If they are missing, the caller is root, and `apt-get` exists,
-//! [`Server::start`] installs the package `postgresql`, without its cluster. Setting [`Options::install`] to `false` prevents that.
+//! [`Server::start`] installs the package `postgresql`, without its cluster. Setting [`PgServerOptions::install`] to `false` prevents that.
 //!
 //! A package that brings its own `libpq` beside its programs is run with that library: `libpqwalreceiver` of another
 //! version than `libpq` leaves a standby that never streams.
@@ -43,32 +43,32 @@
 
 #![cfg(unix)]
 
-mod account;
+mod binaries;
 mod cluster;
+mod data_directory;
+mod discovery;
 mod error;
-mod find;
-mod guard;
-mod home;
 mod install;
+mod os_user;
 mod port;
 mod postmaster;
 mod processes;
-mod programs;
 mod random;
 mod server;
 mod settings;
+mod watchdog;
 
 use std::path::PathBuf;
 
-pub use account::Account;
+pub use binaries::library_path;
+pub use discovery::{BIN_VARIABLE, find};
 pub use error::Error;
-pub use find::{BIN_VARIABLE, find};
-pub use programs::library_path;
+pub use os_user::Account;
 pub use server::Server;
 
 /// The options of a server.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PgServerOptions {
     /// Whether a commit is on the device when it is acknowledged. Without it a commit still survives the death of every
     /// process of the server, but not of the machine. Default: yes.
     pub durable: bool,
@@ -84,7 +84,7 @@ pub struct Options {
     pub programs: Option<PathBuf>,
 }
 
-impl Default for Options {
+impl Default for PgServerOptions {
     fn default() -> Self {
         Self {
             durable: true,

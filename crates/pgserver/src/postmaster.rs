@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::binaries::Programs;
+use crate::data_directory::Home;
 use crate::error::Error;
-use crate::home::Home;
-use crate::programs::Programs;
-use crate::{guard, processes};
+use crate::{processes, watchdog};
 
 /// The time limit of a start, including crash recovery.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ impl Postmaster {
         let failed = || format!("using the log {}", home.log.display());
         let log_start = log.metadata().map_err(Error::io(failed()))?.len();
         let also = log.try_clone().map_err(Error::io(failed()))?;
-        let mut command = guard::noted(home.path(), &programs.path("postgres"));
+        let mut command = watchdog::noted(home.path(), &programs.path("postgres"));
         command.arg("-D").arg(&home.data).stdin(Stdio::null()).stdout(log).stderr(also);
         for (name, value) in settings {
             command.arg("-c").arg(format!("{name}={value}"));

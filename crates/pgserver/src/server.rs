@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::account::Account;
+use crate::binaries::{self, Programs};
+use crate::data_directory::Home;
 use crate::error::Error;
-use crate::guard::{self, Guard};
-use crate::home::Home;
 use crate::install::find_or_install;
+use crate::os_user::Account;
 use crate::postmaster::Postmaster;
-use crate::programs::{self, Programs};
 use crate::settings::settings;
-use crate::{Options, cluster, port};
+use crate::watchdog::{self, Guard};
+use crate::{PgServerOptions, cluster, port};
 
 /// The name of the superuser and of the database.
 pub(crate) const NAME: &str = "tidelock";
@@ -37,7 +37,7 @@ const QUIT_LIMIT: Duration = Duration::from_secs(10);
 /// start and end the server wait for each other.
 pub struct Server {
     running: Mutex<Option<Postmaster>>,
-    options: Options,
+    options: PgServerOptions,
     programs: Programs,
     version: String,
     password: String,
@@ -54,7 +54,7 @@ impl Server {
     ///
     /// PostgreSQL is not installed and cannot be, the directory cannot be used, or the server does not start. The error
     /// has the last lines of its log.
-    pub fn start(options: &Options) -> Result<Self, Error> {
+    pub fn start(options: &PgServerOptions) -> Result<Self, Error> {
         let bin = match &options.programs {
             Some(bin) => bin.clone(),
             None => find_or_install(options.install)?,
@@ -65,12 +65,12 @@ impl Server {
         cluster::create(&server.programs, &server.home, &server.password, server.options.durable)?;
         server.begin()?;
         let create = format!("create database {NAME}");
-        programs::run(server.command("psql").args(["-X", "-q", "-d", "postgres", "-c", &create]))?;
+        binaries::run(server.command("psql").args(["-X", "-q", "-d", "postgres", "-c", &create]))?;
         Ok(server)
     }
 
     /// Prepares a server without data that does not run yet.
-    fn prepare(options: Options, programs: Programs, password: String) -> Result<Self, Error> {
+    fn prepare(options: PgServerOptions, programs: Programs, password: String) -> Result<Self, Error> {
         let home = Home::make(options.directory.as_deref(), &programs.account)?;
         let guard = Guard::watch(home.path())?;
         let version = programs.version(home.path())?;
@@ -100,7 +100,7 @@ impl Server {
             Ok(()) => Ok(postmaster),
             Err(error) => {
                 postmaster.kill(&self.home)?;
-                guard::forget(self.home.path());
+                watchdog::forget(self.home.path());
                 Err(error)
             }
         }
@@ -210,7 +210,7 @@ impl Server {
             how(postmaster)?;
         }
         *running = None;
-        guard::forget(self.home.path());
+        watchdog::forget(self.home.path());
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl Server {
         let mut standby = Self::prepare(self.options.clone(), self.programs.clone(), self.password.clone())?;
         let mut copy = self.command("pg_basebackup");
         copy.args(["--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"]);
-        programs::run(copy.arg("--pgdata").arg(&standby.home.data))?;
+        binaries::run(copy.arg("--pgdata").arg(&standby.home.data))?;
         standby.begin()?;
         Ok(standby)
     }
@@ -268,7 +268,7 @@ impl Server {
     pub fn promote(&self) -> Result<(), Error> {
         let mut promote = self.programs.command("pg_ctl", self.home.path());
         promote.args(["promote", "--wait", "--timeout=60", "--pgdata"]).arg(&self.home.data);
-        programs::run(&mut promote)?;
+        binaries::run(&mut promote)?;
         Ok(())
     }
 

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use crate::Options;
+use crate::PgServerOptions;
 
 /// The maximum length of a socket name, with a byte to spare.
 const SOCKET_NAME: usize = 103;
 
 /// Returns all settings, the caller's last: of two with the same name, the last one counts.
-pub(crate) fn settings(options: &Options, port: u16, directory: &Path) -> Vec<(String, String)> {
+pub(crate) fn settings(options: &PgServerOptions, port: u16, directory: &Path) -> Vec<(String, String)> {
     let durable = if options.durable { "on" } else { "off" };
     let own = [
         ("listen_addresses", "127.0.0.1".to_owned()),
@@ -46,12 +46,12 @@ mod tests {
     use std::path::Path;
 
     use super::{settings, sockets};
-    use crate::Options;
+    use crate::PgServerOptions;
 
     #[test]
     fn the_callers_settings_come_last() {
         let own = ("fsync".to_owned(), "off".to_owned());
-        let options = Options { settings: vec![own.clone()], ..Options::default() };
+        let options = PgServerOptions { settings: vec![own.clone()], ..PgServerOptions::default() };
         let all = settings(&options, 1, Path::new("/tmp/a"));
         assert!(all.contains(&("fsync".to_owned(), "on".to_owned())));
         assert_eq!(all.last(), Some(&own));
@@ -59,7 +59,11 @@ mod tests {
 
     #[test]
     fn without_durability_a_commit_still_survives_a_killed_process() {
-        let all = settings(&Options { durable: false, ..Options::default() }, 1, Path::new("/tmp/a"));
+        let all = settings(
+            &PgServerOptions { durable: false, ..PgServerOptions::default() },
+            1,
+            Path::new("/tmp/a"),
+        );
         for (name, value) in [("fsync", "off"), ("synchronous_commit", "on"), ("full_page_writes", "on")] {
             assert!(all.contains(&(name.to_owned(), value.to_owned())), "{name}");
         }

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidelock_pgserver::{Error, Options, Server};
+use tidelock_pgserver::{Error, PgServerOptions, Server};
 
-fn options() -> Options {
-    Options { durable: false, ..Options::default() }
+fn options() -> PgServerOptions {
+    PgServerOptions { durable: false, ..PgServerOptions::default() }
 }
 
 fn start() -> Server {
@@ -64,7 +64,7 @@ fn listens(port: u16) -> bool {
 
 #[test]
 fn a_server_answers_and_is_configured_as_asked() {
-    let mut options = Options { max_connections: 17, ..options() };
+    let mut options = PgServerOptions { max_connections: 17, ..options() };
     options.settings.push(("work_mem".to_owned(), "5MB".to_owned()));
     let server = Server::start(&options).unwrap();
     answers(&server, "select 1", "1");
@@ -84,7 +84,7 @@ fn a_server_answers_and_is_configured_as_asked() {
 
 #[test]
 fn a_default_server_is_durable() {
-    let server = Server::start(&Options::default()).unwrap();
+    let server = Server::start(&PgServerOptions::default()).unwrap();
     for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
         answers(&server, &format!("show {setting}"), "on");
     }
@@ -307,7 +307,7 @@ fn a_failed_start_shows_the_log_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     set_mode(directory.path(), 0o755);
     let settings = vec![("shared_buffers".to_owned(), "a lot".to_owned())];
-    let options = Options { settings, directory: Some(directory.path().to_owned()), ..options() };
+    let options = PgServerOptions { settings, directory: Some(directory.path().to_owned()), ..options() };
     let error = Server::start(&options).unwrap_err();
     let shown = error.to_string();
     assert!(matches!(error, Error::Start { .. }), "{shown}");
@@ -319,7 +319,7 @@ fn a_failed_start_shows_the_log_and_leaves_nothing() {
 fn a_directory_that_the_server_cannot_enter_is_named() {
     let closed = tempfile::tempdir().unwrap();
     set_mode(closed.path(), 0o700);
-    let options = Options { directory: Some(closed.path().to_owned()), ..options() };
+    let options = PgServerOptions { directory: Some(closed.path().to_owned()), ..options() };
     let started = Server::start(&options);
     // Only root has to run the server under another account.
     if std::fs::metadata(closed.path()).unwrap().uid() != 0 {

@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::{Fence, Lane};
+use tidelock_core::id::{Fence, QueueName};
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate, Granted};
-use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::lease;
+use tidelock_core::model::working_set::Footprint;
 use tidelock_core::store::report;
-use tidelock_core::store::{Claim, Claimed, Denied, Gathering, Grant, Pick, StoreError};
+use tidelock_core::store::{Claim, ClaimDenied, ClaimTarget, Claimed, Gathering, Grant, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::db::{Call, Db, Row, begin};
@@ -27,7 +27,7 @@ use crate::rows::{self, get, int, uint};
 use crate::scan_bounds::{self, Levels, Scan, Scanned};
 use crate::session::Session;
 use crate::unreadable::Unreadable;
-use crate::writer::settle::{load_rows, short_answer, texts};
+use crate::writer::pessimistic::{load_rows, short_answer, texts};
 use crate::writer::{Claiming, Engine, pause};
 
 /// Attempts before a claim fails as busy.
@@ -52,7 +52,7 @@ enum Extra {
 }
 
 /// A transaction with the rows that its claims may be granted.
-struct Held<'a> {
+struct LockedRows<'a> {
     session: Session,
     open: Vec<Candidate>,
     scan: Scan<'a>,
@@ -67,7 +67,7 @@ impl Engine {
         let give_up = Instant::now() + self.patience;
         let Some(jobs) = self.claim_together(jobs, give_up, true).await else { return };
         let (named, open): (Vec<_>, Vec<_>) =
-            jobs.into_iter().partition(|job| matches!(job.claim.pick, Pick::Named { .. }));
+            jobs.into_iter().partition(|job| matches!(job.claim.pick, ClaimTarget::Named { .. }));
         for job in named {
             let mine = crate::writer::rows_of_claim(&job.claim);
             rows.retain(|row| !mine.contains(row));
@@ -113,7 +113,7 @@ impl Engine {
             pause(attempts).await;
         };
         // A claim without grants wakes no other claimer: claimers that find nothing would wake each other endlessly.
-        let granted = |answer: &Answer| answer.as_ref().is_ok_and(|claimed| !claimed.grants.is_empty());
+        let granted = |answer: &ClaimResult| answer.as_ref().is_ok_and(|claimed| !claimed.grants.is_empty());
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(granted)) {
             self.hints.changed();
         }
@@ -121,11 +121,11 @@ impl Engine {
         None
     }
 
-    async fn grant(&self, claims: &[&Claim], give_up: Instant) -> Result<Vec<Answer>, Failure> {
+    async fn grant(&self, claims: &[&Claim], give_up: Instant) -> Result<Vec<ClaimResult>, Failure> {
         let client = self.writer(give_up).await?;
         let db = self.db(&client);
         let held = self.bounded(&client, self.hold_candidates(&db, claims)).await;
-        let Held { mut session, mut open, scan, scanned } = match held {
+        let LockedRows { mut session, mut open, scan, scanned } = match held {
             Ok(held) => held,
             Err(failure) => {
                 self.roll_back(client, &failure).await;
@@ -145,7 +145,8 @@ impl Engine {
                 self.epochs.saw(position, fence);
                 flush.remember(&self.warm, &session, &drawn);
                 finish(&mut promises, &session, &drawn);
-                let mut told: Vec<Answer> = promises.into_iter().map(|promise| Ok(promise.claimed)).collect();
+                let mut told: Vec<ClaimResult> =
+                    promises.into_iter().map(|promise| Ok(promise.claimed)).collect();
                 let heard = add(&mut told, claims, &extras, &answers);
                 for (levels, (ready, dead)) in heard {
                     scan.learn(levels, &ready, dead, scanned.at, Instant::now());
@@ -160,7 +161,7 @@ impl Engine {
     }
 
     /// Begins a transaction, locks the rows that are claimed by name, and then the oldest ready rows.
-    async fn hold_candidates(&self, db: &Db<'_>, claims: &[&Claim]) -> Result<Held<'_>, Failure> {
+    async fn hold_candidates(&self, db: &Db<'_>, claims: &[&Claim]) -> Result<LockedRows<'_>, Failure> {
         let epoch = self.epochs.current();
         // Bounds of another epoch are dropped first: rows that were done in a lost history are ready again.
         let _ = self.warm.with(epoch, |_| ());
@@ -195,14 +196,14 @@ impl Engine {
             open.extend(more.into_iter().filter(|candidate| !known.contains(&candidate.key)));
             lost = self.unreadable.len() > passed_over;
         }
-        Ok(Held { session, open, scan, scanned })
+        Ok(LockedRows { session, open, scan, scanned })
     }
 
     /// The scan of levels. The limit grows by the number of rows known not to decode. With `lock_all` the scan locks
     /// every row that it finds.
     fn candidates<'a>(&'a self, levels: &'a Levels, limit: i64, lock_all: bool) -> Call<'a> {
         let limit = if limit > 0 { limit.saturating_add(int(self.unreadable.len() as u64)) } else { limit };
-        let given = self.time.given().map(Timestamp::as_micros);
+        let given = self.time.fixed().map(Timestamp::as_micros);
         let call = levels.add_to(Call::new(&self.sql.candidates));
         call.with(limit, Type::INT8).with(given, Type::INT8).with(lock_all, Type::BOOL)
     }
@@ -218,7 +219,7 @@ impl Engine {
         mut offered: Vec<Candidate>,
     ) -> Result<bool, Failure> {
         let mut lost = false;
-        let given = self.time.given().map(Timestamp::as_micros);
+        let given = self.time.fixed().map(Timestamp::as_micros);
         for _ in 0..CHOICES {
             let chosen = choice(claims, open, &offered, session.facts.counters.fence);
             if chosen.is_empty() {
@@ -359,7 +360,7 @@ fn choice(claims: &[&Claim], held: &[Candidate], offered: &[Candidate], turn: Fe
     let mut pool: Vec<Candidate> = held.iter().chain(offered).cloned().collect();
     let mut granted = 0;
     for claim in claims {
-        let Pick::Lanes { lanes, limit } = &claim.pick else { continue };
+        let ClaimTarget::Lanes { lanes, limit } = &claim.pick else { continue };
         let mine = pool.iter().filter(|candidate| lanes.contains(&candidate.lane)).cloned().collect();
         let turn = Fence(turn.0.saturating_add(granted));
         let chosen: HashSet<Key> = claim::choose(mine, *limit, turn).into_iter().collect();
@@ -378,8 +379,8 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     let mut rows = 0_usize;
     for claim in claims {
         match &claim.pick {
-            Pick::Named { key, .. } => drop(named.insert(key.clone())),
-            Pick::Lanes { lanes, limit } => {
+            ClaimTarget::Named { key, .. } => drop(named.insert(key.clone())),
+            ClaimTarget::Lanes { lanes, limit } => {
                 all_lanes.extend(texts_of(lanes));
                 rows = rows.saturating_add(*limit);
             }
@@ -388,7 +389,7 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     (named.into_iter().collect(), all_lanes.into_iter().collect(), int(rows as u64))
 }
 
-pub(crate) fn texts_of(lanes: &[Lane]) -> Vec<String> {
+pub(crate) fn texts_of(lanes: &[QueueName]) -> Vec<String> {
     lanes.iter().map(|lane| lane.as_str().to_owned()).collect()
 }
 
@@ -397,14 +398,14 @@ fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> P
     let mut promise = Promise { granted: Vec::new(), claimed: Claimed::nothing(session.now), ask: None };
     let (owner, ttl, now) = (&claim.owner, claim.ttl, session.now);
     match &claim.pick {
-        Pick::Named { key, create } => {
+        ClaimTarget::Named { key, create } => {
             match claim::grant_named(&mut session.facts, key, create.as_ref(), owner, ttl, now) {
                 Ok(granted) => promise.granted.push(granted),
                 Err(denied) => promise.claimed.denied = Some(denied),
             }
             open.retain(|candidate| candidate.key != *key);
         }
-        Pick::Lanes { lanes, limit } => {
+        ClaimTarget::Lanes { lanes, limit } => {
             let mine = open.iter().filter(|candidate| lanes.contains(&candidate.lane));
             let mine: Vec<Candidate> = mine.cloned().collect();
             if mine.is_empty() {
@@ -423,7 +424,7 @@ fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> P
 /// Turns promises into grants, with the fences that the server drew.
 fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
     for promise in promises {
-        if let Some(Denied::Held(lease)) = &mut promise.claimed.denied {
+        if let Some(ClaimDenied::Held(lease)) = &mut promise.claimed.denied {
             lease.fence = drawn.fence(lease.fence, session.turn);
         }
         for Granted { row, taken_over } in promise.granted.drain(..) {
@@ -448,7 +449,7 @@ type NextReady = (Vec<Option<i64>>, u64);
 /// Adds the reads that were sent with the grants. A grant whose events do not decode is left out: its lease expires,
 /// and the claim keeps its other grants. Returns the ready times that the server reported for the next rows of levels.
 fn add<'e>(
-    told: &mut [Answer],
+    told: &mut [ClaimResult],
     claims: &[&Claim],
     extras: &'e [Extra],
     answers: &[Vec<Row>],
@@ -506,9 +507,9 @@ fn add_one<'e>(
 }
 
 /// The result of a claim.
-type Answer = Result<Claimed, StoreError>;
+type ClaimResult = Result<Claimed, StoreError>;
 
-fn answer(jobs: Vec<Claiming>, answers: Result<Vec<Answer>, StoreError>) {
+fn answer(jobs: Vec<Claiming>, answers: Result<Vec<ClaimResult>, StoreError>) {
     // The receiver is gone if the worker stopped; its lease expires.
     match answers {
         Ok(answers) => {

@@ -22,19 +22,19 @@ const SLOWER: i64 = 1_000;
 #[derive(Debug)]
 pub(crate) enum Time {
     /// The server's clock.
-    Server(Mutex<Option<Heard>>),
+    Server(Mutex<Option<ClockSample>>),
     /// A clock that the program supplies.
     Given(Arc<dyn Clock>),
 }
 
 /// An instant that the server's clock had reached, and the local instant of that sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct ClockSample {
     said: i64,
     at: Instant,
 }
 
-impl Heard {
+impl ClockSample {
     /// Returns the estimate at an instant of this machine.
     fn guess(&self, now: Instant) -> i64 {
         let passed = micros(now.saturating_duration_since(self.at));
@@ -70,7 +70,7 @@ impl Time {
     }
 
     /// Returns the instant that a statement uses. `None`: the server uses its own clock.
-    pub(crate) fn given(&self) -> Option<Timestamp> {
+    pub(crate) fn fixed(&self) -> Option<Timestamp> {
         match self {
             Self::Given(clock) => Some(clock.now()),
             Self::Server(_) => None,
@@ -91,7 +91,7 @@ impl Time {
             Self::Given(clock) => clock.now(),
             Self::Server(heard) => {
                 let (mut heard, received) = (heard.lock(), Instant::now());
-                let first = Heard { said, at: received };
+                let first = ClockSample { said, at: received };
                 *heard = Some(heard.map_or(first, |heard| heard.refined(said, sent, received)));
                 Timestamp::from_micros(said)
             }

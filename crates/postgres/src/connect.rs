@@ -38,7 +38,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::address::Address;
+use crate::connect_options::ConnectOptions;
 use crate::epoch::Epochs;
 use crate::error::{self, Failure};
 use crate::tls;
@@ -96,7 +96,7 @@ struct Endpoint {
 
 /// The hosts of an address, with their observed health.
 pub(crate) struct Hosts {
-    address: Address,
+    address: ConnectOptions,
     tls: MakeRustlsConnect,
     health: Mutex<Health>,
 }
@@ -128,7 +128,7 @@ pub(crate) struct Made {
 
 impl Hosts {
     /// Reads the certificate files that the address names. Does not connect.
-    pub(crate) fn new(address: &Address) -> Result<Arc<Self>, StoreError> {
+    pub(crate) fn new(address: &ConnectOptions) -> Result<Arc<Self>, StoreError> {
         let tls = tls::connector(address)?;
         Ok(Arc::new(Self { address: address.clone(), tls, health: Mutex::default() }))
     }
@@ -299,7 +299,7 @@ impl Hosts {
     }
 
     /// Marks an endpoint as silent. No connection to it that is open now is used again.
-    fn distrust(&self, endpoint: Endpoint, silences: u64) {
+    fn mark_silent(&self, endpoint: Endpoint, silences: u64) {
         let mut health = self.health.lock();
         // A connection that notices the same silence later must not invalidate connections that were made since.
         if health.silences(endpoint) == silences {
@@ -481,7 +481,7 @@ impl Connection {
                         answers = self.hosts.answers(self.endpoint) => answers,
                     });
             if !answers {
-                self.hosts.distrust(self.endpoint, self.silences);
+                self.hosts.mark_silent(self.endpoint, self.silences);
                 return Err(Failure::silent(begun.elapsed()));
             }
         }

@@ -120,7 +120,7 @@ impl Engine {
             let answer = self.bounded(&client, self.db(&client).query(call)).await;
             let failure = match answer {
                 Ok(rows) => {
-                    let row = rows.first().ok_or_else(crate::writer::settle::short_answer)?;
+                    let row = rows.first().ok_or_else(crate::writer::pessimistic::short_answer)?;
                     let cut = cut(row, 0)?;
                     self.epochs.confirm(&client).await?;
                     self.hints.changed();

@@ -6,8 +6,8 @@ mod single;
 use std::time::Instant;
 
 use tidelock_core::id::Fence;
-use tidelock_core::model::facts::Changes;
 use tidelock_core::model::rows::WorkRow;
+use tidelock_core::model::working_set::Changes;
 use tidelock_core::store::{Receipt, Resolution, StoreErrorKind};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -15,10 +15,10 @@ use uuid::Uuid;
 use self::columns::{Documents, Events, Streams, Work};
 use crate::db::{Call, Db, Row};
 use crate::error::Failure;
+use crate::row_cache::{RowCache, Rows};
 use crate::rows::{Stamp, get, uint};
 use crate::session::{Operation, Session, Verdict, place_of, place_of_seq, with_places, with_positions};
 use crate::sql::{Part, Sql};
-use crate::warm::{Rows, Warm};
 
 /// The numbers that the server drew for a group.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Flush {
     }
 
     /// Caches the written rows for the next decision.
-    pub(crate) fn remember(&self, warm: &Warm, session: &Session, drawn: &Drawn) {
+    pub(crate) fn remember(&self, warm: &RowCache, session: &Session, drawn: &Drawn) {
         // Rows of a past epoch are not cached.
         let _ = warm.with(session.epoch(), |rows| {
             let mut bytes = 0;

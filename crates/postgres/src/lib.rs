@@ -8,11 +8,11 @@
 //! ```no_run
 //! use tidelock_core::store::{Batch, Expect, Store};
 //! use tidelock_core::{key::Key, payload::Payload};
-//! use tidelock_postgres::{Options, PostgresStore};
+//! use tidelock_postgres::{PostgresOptions, PostgresStore};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = PostgresStore::open("postgres://app:secret@db.example.com/shop", Options::default()).await?;
+//! let store = PostgresStore::open("postgres://app:secret@db.example.com/shop", PostgresOptions::default()).await?;
 //! let cart = Key::new("cart", ["user-17"])?;
 //! store.apply(Batch::new().put(&cart, Expect::Absent, Payload::of(&["apples"])?)).await?;
 //! assert!(store.document(&cart).await?.is_some());
@@ -20,38 +20,38 @@
 //! # }
 //! ```
 
-mod address;
 mod cancel;
 mod catch_up;
 mod claim;
 mod clock;
-mod company;
+mod commit_delay;
 mod connect;
+mod connect_options;
 mod db;
 mod epoch;
 mod error;
 mod flush;
 mod lock_visibility;
 mod lock_wait;
+mod log_blockers;
 pub mod migrate;
 mod open;
 mod queue;
 mod read;
 mod readers;
 mod resolve;
+mod row_cache;
 mod rows;
 mod scan_bounds;
 mod session;
 mod sql;
 #[cfg(feature = "sqlx")]
 mod sqlx_transaction;
-mod stalls;
 mod store;
 mod sweep;
 mod tls;
 mod transaction;
 mod unreadable;
-mod warm;
 mod watch;
 mod work_filter;
 mod writer;
@@ -62,18 +62,18 @@ use std::time::Duration;
 use tidelock_core::clock::Clock;
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 
-use crate::address::Address;
+use crate::connect_options::ConnectOptions;
 
 pub use open::connect;
 #[cfg(feature = "sqlx")]
 pub use sqlx;
-pub use store::{PostgresStore, Stall, Stats};
+pub use store::{LogBlocker, PostgresStats, PostgresStore};
 pub use tokio_postgres;
 pub use transaction::CallerTransaction;
 
 /// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PostgresOptions {
     /// The schema that holds the store: small letters, digits and underscores. Default: `tidelock`.
     pub schema: String,
     /// The durability of an acknowledged write. Default: flushed to the device, by a server that is configured to
@@ -100,7 +100,7 @@ pub struct Options {
     pub pooled: bool,
 }
 
-impl Default for Options {
+impl Default for PostgresOptions {
     fn default() -> Self {
         Self {
             schema: "tidelock".to_owned(),
@@ -116,9 +116,9 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl PostgresOptions {
     /// Applies the settings of the address, which take precedence.
-    fn with(mut self, address: &Address) -> Self {
+    fn with(mut self, address: &ConnectOptions) -> Self {
         if let Some(schema) = &address.schema {
             self.schema.clone_from(schema);
         }

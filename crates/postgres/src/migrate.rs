@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use crate::error::{Failure, Meaning};
 use crate::lock_wait::LockWait;
 use crate::rows::get;
-use crate::{Options, error, open, sql};
+use crate::{PostgresOptions, error, open, sql};
 
 /// Every migration, in order. The number is the schema version that the migration produces.
 const MIGRATIONS: &[(u32, &str, &str)] =
@@ -71,7 +71,7 @@ pub async fn status(url: &str, schema: &str) -> Result<Status, StoreError> {
 pub async fn up(url: &str, schema: &str) -> Result<Status, StoreError> {
     sql::check_schema(schema)?;
     let mut client = open::connect(url).await?;
-    run(&mut client, schema, Instant::now() + Options::default().patience).await?;
+    run(&mut client, schema, Instant::now() + PostgresOptions::default().patience).await?;
     status_of(&client, schema).await
 }
 

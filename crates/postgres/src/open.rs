@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
 
-use crate::address::Address;
 use crate::cancel::CancelOnDrop;
 use crate::connect::{Hosts, Pool, Profile, SessionKind};
+use crate::connect_options::ConnectOptions;
 use crate::epoch::Epochs;
 use crate::error;
 use crate::rows::get;
-use crate::{Options, catch_up, lock_visibility, migrate};
+use crate::{PostgresOptions, catch_up, lock_visibility, migrate};
 
 const WHAT: &str = "opening the PostgreSQL store";
 
@@ -50,14 +50,14 @@ pub(crate) struct Server {
 /// # Errors
 /// [`StoreError`] when the address is invalid or the server cannot be reached.
 pub async fn connect(url: &str) -> Result<Client, StoreError> {
-    let hosts = Hosts::new(&Address::parse(url)?)?;
+    let hosts = Hosts::new(&ConnectOptions::parse(url)?)?;
     Ok(hosts.connect(&Profile::plain(), |_| {}).await?.client)
 }
 
 /// Makes the connection pool of the writers.
 pub(crate) fn writers(
     hosts: &Arc<Hosts>,
-    options: &Options,
+    options: &PostgresOptions,
     server: &Server,
     beside: usize,
     epochs: &Arc<Epochs>,
@@ -69,7 +69,7 @@ pub(crate) fn writers(
 /// Makes the connection pool of the readers.
 pub(crate) fn readers(
     hosts: &Arc<Hosts>,
-    options: &Options,
+    options: &PostgresOptions,
     server: &Server,
     epochs: &Arc<Epochs>,
 ) -> Result<Pool, StoreError> {
@@ -77,7 +77,7 @@ pub(crate) fn readers(
 }
 
 /// Returns the profile of sessions with their own settings, or without settings behind a pooler.
-fn session(options: &Options, server: &Server, settings: &str) -> Profile {
+fn session(options: &PostgresOptions, server: &Server, settings: &str) -> Profile {
     match options.pooled {
         true => bare_session(options),
         false => Profile { options: settings.to_owned(), commit: server.commit, ..bare_session(options) },
@@ -86,14 +86,14 @@ fn session(options: &Options, server: &Server, settings: &str) -> Profile {
 
 /// Returns the profile of a store's sessions without settings: an undeclared pooler would pass them on to other
 /// programs.
-pub(crate) fn bare_session(options: &Options) -> Profile {
+pub(crate) fn bare_session(options: &PostgresOptions) -> Profile {
     Profile { options: String::new(), commit: None, kind: SessionKind::Store(options.durability) }
 }
 
 /// Checks the server and brings the schema up to date. Retries while the server cannot be reached.
 pub(crate) async fn prepare(
     hosts: &Arc<Hosts>,
-    options: &Options,
+    options: &PostgresOptions,
     epochs: &Epochs,
 ) -> Result<Server, StoreError> {
     let give_up = Instant::now() + options.patience;
@@ -115,7 +115,11 @@ pub(crate) async fn prepare(
     }
 }
 
-async fn attempt(hosts: &Arc<Hosts>, options: &Options, epochs: &Epochs) -> Result<Server, StoreError> {
+async fn attempt(
+    hosts: &Arc<Hosts>,
+    options: &PostgresOptions,
+    epochs: &Epochs,
+) -> Result<Server, StoreError> {
     let give_up = Instant::now() + options.patience;
     let mut connection = hosts.connection(&bare_session(options), |_| {}).await?;
     let commit = connection.confirmed.commit;
@@ -133,7 +137,7 @@ async fn attempt(hosts: &Arc<Hosts>, options: &Options, epochs: &Epochs) -> Resu
 async fn prepare_on(
     client: &mut Client,
     hosts: &Arc<Hosts>,
-    options: &Options,
+    options: &PostgresOptions,
     epochs: &Epochs,
     give_up: Instant,
 ) -> Result<(String, bool, u32), StoreError> {
@@ -154,7 +158,11 @@ async fn prepare_on(
 }
 
 /// Checks that readers will see the positions of writers in flight. Uses a second connection where one is available.
-async fn verify_order(client: &mut Client, hosts: &Arc<Hosts>, options: &Options) -> Result<(), StoreError> {
+async fn verify_order(
+    client: &mut Client,
+    hosts: &Arc<Hosts>,
+    options: &PostgresOptions,
+) -> Result<(), StoreError> {
     if options.pooled {
         return lock_visibility::verify(client, None, &options.schema).await;
     }

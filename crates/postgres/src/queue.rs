@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 
 /// The queue is closed because the store was shut down.
 #[derive(Debug)]
-pub(crate) struct Closed;
+pub(crate) struct QueueClosed;
 
 /// A job that can be queued.
 pub(crate) trait Job {
@@ -104,12 +104,12 @@ impl<T: Job> Queue<T> {
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits, the job is not queued.
-    pub(crate) async fn push(&self, job: T) -> Result<(), Closed> {
-        self.room.acquire().await.map_err(|_| Closed)?.forget();
+    pub(crate) async fn push(&self, job: T) -> Result<(), QueueClosed> {
+        self.room.acquire().await.map_err(|_| QueueClosed)?.forget();
         let rows = job.rows();
         let mut state = self.state.lock();
         if state.closed {
-            return Err(Closed);
+            return Err(QueueClosed);
         }
         state.jobs.push_back(Waiting { job, rows });
         self.length.store(state.jobs.len(), Ordering::Release);
@@ -162,7 +162,7 @@ impl<T: Job> Queue<T> {
     /// Reserves a place for one batch when no job waits, no other batch is in flight, and the last batch was alone.
     /// After a group of several, the first caller to return would use a flush for itself. Dropping the place releases
     /// its rows.
-    pub(crate) fn place(&self, rows: Vec<u64>) -> Option<Place<'_, T>> {
+    pub(crate) fn place(&self, rows: Vec<u64>) -> Option<RowReservation<'_, T>> {
         let mut state = self.state.lock();
         let busy = state.closed || state.crowded || !state.jobs.is_empty() || state.batches_under_way > 0;
         if busy || rows.iter().any(|row| state.under_way.contains(row)) {
@@ -170,7 +170,7 @@ impl<T: Job> Queue<T> {
         }
         state.batches_under_way += 1;
         state.under_way.extend(rows.iter().copied());
-        Some(Place { queue: self, rows })
+        Some(RowReservation { queue: self, rows })
     }
 
     /// Marks a group of `jobs` jobs as done and releases its rows. `narrow` says whether one group of batches at a time
@@ -220,12 +220,12 @@ impl<T: Job> Queue<T> {
 }
 
 /// The reservation of a batch that runs without being queued.
-pub(crate) struct Place<'a, T: Job> {
+pub(crate) struct RowReservation<'a, T: Job> {
     queue: &'a Queue<T>,
     rows: Vec<u64>,
 }
 
-impl<T: Job> Drop for Place<'_, T> {
+impl<T: Job> Drop for RowReservation<'_, T> {
     fn drop(&mut self) {
         let mut state = self.queue.state.lock();
         state.batches_under_way = state.batches_under_way.saturating_sub(1);

@@ -20,7 +20,7 @@ use crate::rows::{self, get, int, uint};
 use crate::scan_bounds::{self, Levels};
 use crate::sql::Sql;
 use crate::work_filter::WorkCondition;
-use crate::writer::settle::short_answer;
+use crate::writer::pessimistic::short_answer;
 
 /// A query whose filter matches little stops after this many events and reports how far it came.
 const SCAN_EVENTS: i64 = 100_000;

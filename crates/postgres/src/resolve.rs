@@ -41,7 +41,7 @@ impl Engine {
         let wait = give_up.saturating_duration_since(Instant::now()).as_millis().max(1);
         let call = Call::new(&self.sql.resolve)
             .with(id.0, Type::UUID)
-            .with(self.time.given().map(Timestamp::as_micros), Type::INT8)
+            .with(self.time.fixed().map(Timestamp::as_micros), Type::INT8)
             .with(format!("{wait}ms"), Type::TEXT)
             .with(self.flush_setting, Type::TEXT);
         let db = self.db(&client);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{
-    DocVersion, EventId, EventType, Fence, Lane, Owner, Position, Priority, StreamVersion,
+    DocVersion, EventId, EventType, Fence, Owner, Position, Priority, QueueName, StreamVersion,
 };
 use tidelock_core::key::Key;
 use tidelock_core::model::rows::{Blocked, DocumentRow, Event, LeaseRow, Lifetime, StreamRow, WorkRow};
@@ -135,7 +135,7 @@ pub(crate) fn work(row: &Row) -> Result<(WorkRow, Stamp), Failure> {
     let found = WorkRow {
         seq: uint(seq),
         key: key(row, 1)?,
-        lane: text::<Lane>(row, 2)?,
+        lane: text::<QueueName>(row, 2)?,
         priority: priority(row, 3)?,
         lifetime: if standing { Lifetime::Standing } else { Lifetime::Once },
         due: instant(get(row, 5)?),

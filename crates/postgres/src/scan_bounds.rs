@@ -25,7 +25,7 @@ use tokio_postgres::types::Type;
 use crate::db::{Call, Row};
 use crate::error::Failure;
 use crate::rows::{get, uint};
-use crate::writer::settle::short_answer;
+use crate::writer::pessimistic::short_answer;
 
 /// The number of levels of a queue.
 const LEVELS: usize = Priority::FIRST.level() as usize + 1;

@@ -9,12 +9,12 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{DocVersion, Epoch, EventId, Fence, OpId, Position, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
-use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::rows::{DocumentRow, Event, StreamRow};
+use tidelock_core::model::working_set::{Counters, Footprint, WorkingSet};
 use tidelock_core::store::{Batch, Effect, Expect, Receipt, Refusal, Resolution};
 
+use crate::row_cache::{Noun, Rows, Stamped};
 use crate::rows::{Stamp, int, uint};
-use crate::warm::{Noun, Rows, Stamped};
 
 /// Numbers of work rows above this one are places among the numbers that will be drawn.
 pub(crate) const NEW_SEQS: u64 = 1 << 62;
@@ -53,7 +53,7 @@ pub(crate) struct Operation {
 /// The working set.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) facts: Facts,
+    pub(crate) facts: WorkingSet,
     pub(crate) beliefs: Beliefs,
     /// Rows that do not exist, and must not exist until the end of the transaction.
     pub(crate) pinned: HashSet<(Noun, Key)>,
@@ -72,7 +72,7 @@ impl Session {
         let (position, work_seq) = (Position(0), NEW_SEQS);
         let counters = Counters { position, fence: turn, work_seq, document_floor: floor, epoch };
         Self {
-            facts: Facts::new(counters),
+            facts: WorkingSet::new(counters),
             beliefs: Beliefs::default(),
             pinned: HashSet::new(),
             operations: Vec::new(),
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// Fills the slots that a batch needs without a request to the server. Returns `false` when one cannot be guessed.
-    pub(crate) fn foresee(&mut self, rows: &Rows, batch: &Batch) -> bool {
+    pub(crate) fn predict(&mut self, rows: &Rows, batch: &Batch) -> bool {
         for effect in batch.effects() {
             let filled = match effect {
                 Effect::Append { stream, expect, .. }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock as _, SystemClock, Timestamp};
-use tidelock_core::id::{Epoch, Lane, OpId, Position};
+use tidelock_core::id::{Epoch, OpId, Position, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
@@ -17,20 +17,20 @@ use tidelock_core::store::{
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::address::Address;
 use crate::claim;
 use crate::clock::Time;
 use crate::connect::{self, Hosts};
+use crate::connect_options::ConnectOptions;
 use crate::epoch::Epochs;
 use crate::open::{self, Server};
 use crate::queue::Queue;
 use crate::readers::Readers;
+use crate::row_cache::RowCache;
 use crate::sql::{self, Sql};
 use crate::unreadable::Unreadable;
-use crate::warm::Warm;
 use crate::watch::{Hints, Stop, Telling};
-use crate::writer::{self, Claiming, Engine, Job, Meter, not_decided};
-use crate::{Options, closed, stalls};
+use crate::writer::{self, Claiming, Engine, Job, WriterCounters, not_decided};
+use crate::{PostgresOptions, closed, log_blockers};
 
 /// Runs a query on a reader's connection, and retries if the connection turns out to be dead.
 macro_rules! reading {
@@ -42,7 +42,7 @@ macro_rules! reading {
                 Err(error) => break Err(error),
             };
             let answer = {
-                let $reader = lease.reader($store.shared.engine.time.given());
+                let $reader = lease.reader($store.shared.engine.time.fixed());
                 lease.answer(attempts.left(), $query).await
             };
             if let Some(answer) = attempts.judge(lease, answer).await {
@@ -81,7 +81,7 @@ impl Drop for Shared {
 
 /// Counters of the work of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct PostgresStats {
     /// Groups of batches that were executed.
     pub groups: u64,
     /// Batches in them.
@@ -89,7 +89,7 @@ pub struct Stats {
     /// Claims that were executed.
     pub claims: u64,
     /// Groups that were split because one batch would have held up the others.
-    pub careful: u64,
+    pub isolated: u64,
     /// Groups that were decided again because another writer had changed their rows.
     pub stale: u64,
     /// Failed attempts to connect.
@@ -98,7 +98,7 @@ pub struct Stats {
 
 /// A transaction that readers of the log wait for: it has drawn positions and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stall {
+pub struct LogBlocker {
     /// The server process that runs it; 0 for a prepared transaction, which has no process.
     pub pid: i32,
     /// Its application name.
@@ -117,7 +117,7 @@ impl PostgresStore {
     /// `url` has the format of PostgreSQL's own programs: `postgres://user:password@host:port/database` or
     /// `host=… dbname=…`, with `sslmode` and the other parameters as there. By default, the certificate of a server
     /// that is not on this machine must be valid for its name (`sslmode=verify-full`). `schema=NAME` and
-    /// `pooler=transaction` in it set [`Options::schema`] and [`Options::pooled`].
+    /// `pooler=transaction` in it set [`PostgresOptions::schema`] and [`PostgresOptions::pooled`].
     ///
     /// Must be called inside a Tokio runtime with timers and I/O, and so must the calls of the store. They may come from
     /// any runtime: the connections belong to a runtime of the library, and the store outlives the one that opened it.
@@ -125,8 +125,8 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError`] when the server cannot be reached, is older than PostgreSQL 14, is a standby, is configured not
     /// to flush acknowledged writes or holds a schema newer than this program. Also when the address is invalid.
-    pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
-        let address = Address::parse(url)?;
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        let address = ConnectOptions::parse(url)?;
         let options = options.with(&address).within_reason();
         sql::check_schema(&options.schema)?;
         let hosts = Hosts::new(&address)?;
@@ -148,11 +148,11 @@ impl PostgresStore {
             sql: Sql::new(&options.schema),
             queue: Queue::new(options.queue),
             writers: open::writers(&hosts, &options, &server, ALONE, &epochs)?,
-            warm: Warm::default(),
+            warm: RowCache::default(),
             time: Time::new(options.clock.clone()),
             epochs: Arc::clone(&epochs),
             hints,
-            meter: Meter::default(),
+            meter: WriterCounters::default(),
             alone: tokio::sync::Semaphore::new(ALONE),
             tasks: TaskTracker::new(),
             unreadable: Unreadable::default(),
@@ -186,13 +186,13 @@ impl PostgresStore {
 
     /// Returns the counters of this process.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> PostgresStats {
         let meter = &self.shared.engine.meter;
-        Stats {
+        PostgresStats {
             groups: meter.groups.load(Ordering::Relaxed),
             batches: meter.batches.load(Ordering::Relaxed),
             claims: meter.claims.load(Ordering::Relaxed),
-            careful: meter.careful.load(Ordering::Relaxed),
+            isolated: meter.isolated.load(Ordering::Relaxed),
             stale: meter.stale.load(Ordering::Relaxed),
             reconnects: meter.reconnects.load(Ordering::Relaxed),
         }
@@ -203,8 +203,8 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`StoreError`] when the server cannot be reached.
-    pub async fn stalls(&self) -> Result<Vec<Stall>, StoreError> {
-        reading!(self, |reader| stalls::all(&reader))
+    pub async fn stalls(&self) -> Result<Vec<LogBlocker>, StoreError> {
+        reading!(self, |reader| log_blockers::all(&reader))
     }
 
     /// Returns the location of the store: the server, the database and the schema, without secrets.
@@ -262,7 +262,7 @@ impl Store for PostgresStore {
         answer
     }
 
-    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
         let bounds = &self.shared.engine.warm.bounds;
         let (levels, missing) = bounds.levels(&claim::texts_of(lanes), Instant::now());
         let NextReady { at, now } = reading!(self, |reader| reader.next_ready(&levels))?;
@@ -293,7 +293,7 @@ impl Store for PostgresStore {
     }
 
     async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
-        let given = self.shared.engine.time.given();
+        let given = self.shared.engine.time.fixed();
         reading!(self, |reader| reader.count_documents(prefix, given))
     }
 
@@ -342,7 +342,7 @@ impl Store for PostgresStore {
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        match self.shared.engine.time.given() {
+        match self.shared.engine.time.fixed() {
             Some(now) => Ok(now),
             None => {
                 let sent = Instant::now();

@@ -61,7 +61,7 @@ impl Engine {
                      ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
              RETURNING 1) SELECT count(*) FROM gone"
         );
-        let now = self.time.given().map(Timestamp::as_micros);
+        let now = self.time.fixed().map(Timestamp::as_micros);
         count(db, Call::new(&expire).with(now, Type::INT8).with(limit, Type::INT8)).await
     }
 

@@ -21,7 +21,7 @@ use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio_postgres::config::SslNegotiation;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::address::{Address, ClientCert, TlsMode};
+use crate::connect_options::{ClientCert, ConnectOptions, TlsMode};
 
 #[cfg(test)]
 mod tests;
@@ -29,11 +29,11 @@ mod tests;
 const WHAT: &str = "opening the PostgreSQL store";
 
 /// Returns the connector for an address. Reads the certificate files, or the system's roots, if the mode needs them.
-pub(crate) fn connector(address: &Address) -> Result<MakeRustlsConnect, StoreError> {
+pub(crate) fn connector(address: &ConnectOptions) -> Result<MakeRustlsConnect, StoreError> {
     Ok(MakeRustlsConnect::new(client_config(address)?))
 }
 
-fn client_config(address: &Address) -> Result<ClientConfig, StoreError> {
+fn client_config(address: &ConnectOptions) -> Result<ClientConfig, StoreError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13, &TLS12])
@@ -175,7 +175,7 @@ fn unusable(files: &ClientCert, e: &rustls::Error) -> StoreError {
 /// Returns the meaning of a failed handshake and the remedy. `None`: the error has another cause.
 ///
 /// The driver's own text is only "error performing TLS handshake".
-pub(crate) fn explain(address: &Address, error: &tokio_postgres::Error) -> Option<String> {
+pub(crate) fn explain(address: &ConnectOptions, error: &tokio_postgres::Error) -> Option<String> {
     let cause = error.source()?;
     if cause.to_string() == "server does not support TLS" {
         return Some(format!(
@@ -196,7 +196,7 @@ pub(crate) fn explain(address: &Address, error: &tokio_postgres::Error) -> Optio
     }
 }
 
-fn advice(address: &Address, found: &CertificateError) -> String {
+fn advice(address: &ConnectOptions, found: &CertificateError) -> String {
     let text = match found {
         CertificateError::UnknownIssuer => {
             let roots = match &address.root_cert {

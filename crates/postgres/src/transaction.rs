@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use tidelock_core::id::EventId;
-use tidelock_core::model::facts::Footprint;
+use tidelock_core::model::working_set::Footprint;
 use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError, StoreErrorKind};
 
 use crate::PostgresStore;
@@ -14,7 +14,7 @@ use crate::flush::{Drawn, Flush};
 use crate::rows::get;
 use crate::session::{Session, Verdict};
 use crate::writer::Engine;
-use crate::writer::settle::decide_all;
+use crate::writer::pessimistic::decide_all;
 
 pub(crate) const WHAT: &str = "cannot apply a batch in a transaction";
 
@@ -142,7 +142,7 @@ impl PostgresStore {
             let savepoint = tx.begin().await.map_err(|e| failed(e.into()))?;
             let attempt = apply(engine, &savepoint.db(), batch).await;
             // From the caller's commit on, the cached rows are outdated.
-            engine.warm.distrust(&Footprint::of(batch));
+            engine.warm.invalidate(&Footprint::of(batch));
             match attempt {
                 Ok(Verdict::Applied(receipt) | Verdict::Repeated(receipt)) => {
                     savepoint.release().await.map_err(failed)?;
@@ -226,5 +226,5 @@ async fn apply(engine: &Engine, db: &Db<'_>, batch: &Batch) -> Result<Verdict, F
     if !refused {
         engine.warm.bounds.written(flush.work_rows(&session));
     }
-    drawn.verdict(&session, 0).ok_or_else(crate::writer::settle::short_answer)
+    drawn.verdict(&session, 0).ok_or_else(crate::writer::pessimistic::short_answer)
 }

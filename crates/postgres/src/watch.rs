@@ -68,13 +68,13 @@ impl Hints {
 /// The other stores that listen.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
-    known: Mutex<Known>,
+    known: Mutex<Listeners>,
     /// Signals the first announcement of a store, which needs a response.
     newcomer: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Listeners {
     names: HashSet<String>,
     last: Option<Instant>,
     assumed: bool,
@@ -163,7 +163,7 @@ impl Telling {
         // Changes before this connection listened produced no notification.
         self.watcher.hint();
         tokio::select! {
-            told = self.tell(&client, name, others) => told,
+            told = self.notify_others(&client, name, others) => told,
             said = self.say_here(&client, name, others), if self.listens => said,
             _ = hearing.recv() => Ok(()),
             () = self.look_now_and_then(), if !self.listens => Ok(()),
@@ -171,7 +171,7 @@ impl Telling {
         }
     }
 
-    async fn tell(&self, client: &Connection, name: &str, others: &Others) -> Result<(), Failure> {
+    async fn notify_others(&self, client: &Connection, name: &str, others: &Others) -> Result<(), Failure> {
         let notify = format!("SELECT pg_notify('{}', '{name}')", self.channel);
         loop {
             self.pending.notified().await;

@@ -1,7 +1,7 @@
 //! Filters on work rows, as conditions that an index serves. The cost depends on the rows that match the narrowest part
 //! of a filter, not on the table.
 
-use tidelock_core::id::Lane;
+use tidelock_core::id::QueueName;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{Pattern, WorkFilter};
 use tokio_postgres::types::Type;
@@ -62,7 +62,7 @@ impl<'a> WorkCondition<'a> {
     /// Adds the parameters.
     pub(crate) fn add_to<'c>(&'c self, call: Call<'c>) -> Call<'c> {
         let after = self.after.map(Key::canonical).filter(|_| self.starts_after());
-        call.with(self.filter.lane.as_ref().map(Lane::as_str), Type::TEXT)
+        call.with(self.filter.lane.as_ref().map(QueueName::as_str), Type::TEXT)
             .with(self.filter.pattern.as_ref().map(Pattern::to_like), Type::TEXT)
             .with(after.unwrap_or(self.range.from()), Type::TEXT)
             .with(self.range.below(), Type::TEXT)

@@ -5,10 +5,10 @@
 //! holds one of the rows for long, or an event id is taken, each batch gets its own transaction. No batch then delays
 //! the others.
 
-mod careful;
 mod engine;
-mod lone;
-pub(crate) mod settle;
+mod fast_path;
+mod isolated;
+pub(crate) mod pessimistic;
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 
 use tidelock_core::error::Outcome;
 use tidelock_core::id::{Fence, OpId};
-use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::limits::TRUNCATE_EVENTS;
+use tidelock_core::model::working_set::Footprint;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Effect, Pick, Receipt, Selection, StoreError, Sweep, Swept,
+    ApplyError, Batch, Claim, ClaimTarget, Claimed, Effect, Receipt, Selection, StoreError, Sweep, Swept,
 };
 use tokio::sync::oneshot;
 
-pub(crate) use self::engine::{Engine, Meter, jittered, pause};
-use crate::company::Company;
+pub(crate) use self::engine::{Engine, WriterCounters, jittered, pause};
+use crate::commit_delay::CommitDelay;
 use crate::connect::Client;
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
 use crate::queue::{self, Kind, Most};
+use crate::row_cache::Noun;
 use crate::session::{Session, Verdict};
-use crate::warm::Noun;
 
 /// The size limits of a group, however many jobs wait. Larger groups gain little from the shared flush and wait longer.
 const GROUP: Most = Most { jobs: 256, weight: 4 * 1024 * 1024 };
@@ -113,8 +113,8 @@ fn weight(batch: &Batch) -> usize {
 /// Returns the number of rows that a claim requests.
 fn asked_for(claim: &Claim) -> usize {
     match &claim.pick {
-        Pick::Lanes { limit, .. } => *limit,
-        Pick::Named { .. } => 1,
+        ClaimTarget::Lanes { limit, .. } => *limit,
+        ClaimTarget::Named { .. } => 1,
     }
 }
 
@@ -125,8 +125,8 @@ fn number(what: &impl std::hash::Hash) -> u64 {
 /// Returns the number of the row that a claim names.
 pub(crate) fn rows_of_claim(claim: &Claim) -> Vec<u64> {
     match &claim.pick {
-        Pick::Named { key, .. } => vec![number(&(Noun::Work, key))],
-        Pick::Lanes { .. } => Vec::new(),
+        ClaimTarget::Named { key, .. } => vec![number(&(Noun::Work, key))],
+        ClaimTarget::Lanes { .. } => Vec::new(),
     }
 }
 
@@ -206,11 +206,11 @@ fn flushes_most(took: Duration, batches: usize) -> bool {
 
 /// Runs one committer.
 pub(crate) async fn run(engine: Arc<Engine>) {
-    let mut company = Company::default();
+    let mut company = CommitDelay::default();
     while let Some(mut group) = engine.queue.take(GROUP).await {
         let (jobs, begun) = (std::mem::take(&mut group.jobs), Instant::now());
         let answered = jobs.len();
-        engine.carry_out(jobs, &mut group.rows).await;
+        engine.run_group(jobs, &mut group.rows).await;
         let took = begun.elapsed();
         engine.queue.finish(&group, answered, flushes_most(took, answered));
         company.anticipate(answered, engine.queue.len());
@@ -219,7 +219,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 }
 
 impl Engine {
-    async fn carry_out(self: &Arc<Self>, jobs: Vec<Job>, rows: &mut Vec<u64>) {
+    async fn run_group(self: &Arc<Self>, jobs: Vec<Job>, rows: &mut Vec<u64>) {
         let (mut batches, mut claims) = (Vec::new(), Vec::new());
         for job in jobs {
             match job {
@@ -242,18 +242,18 @@ impl Engine {
         self.meter.batches.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let oldest = jobs.iter().map(|job| job.since).min().unwrap_or_else(Instant::now);
         let give_up = oldest + self.patience;
-        let jobs = match self.foresee(jobs.iter().map(|job| job.batch.as_ref())) {
+        let jobs = match self.predict(jobs.iter().map(|job| job.batch.as_ref())) {
             Some(session) => match self.guess(jobs, session, give_up).await {
                 Some(jobs) => jobs,
                 None => return,
             },
             None => jobs,
         };
-        self.settle(jobs, give_up, rows).await;
+        self.decide_locked(jobs, give_up, rows).await;
     }
 
     /// Returns the working set of a group as far as this process can predict it. `None`: a row must be looked up.
-    fn foresee<'a>(&self, batches: impl Iterator<Item = &'a Batch> + Clone) -> Option<Session> {
+    fn predict<'a>(&self, batches: impl Iterator<Item = &'a Batch> + Clone) -> Option<Session> {
         if !self.guesses {
             return None;
         }
@@ -261,7 +261,7 @@ impl Engine {
         let epoch = self.epochs.current();
         let mut session = self.warm.with(epoch, |rows| {
             let mut session = Session::new(now, NO_GRANTS, rows.floor?, epoch);
-            batches.clone().all(|batch| session.foresee(rows, batch)).then_some(session)
+            batches.clone().all(|batch| session.predict(rows, batch)).then_some(session)
         })??;
         let mut batches = batches;
         let before = session.facts.weight();
@@ -331,7 +331,7 @@ impl Engine {
             Meaning::Stale | Meaning::TakenEventId | Meaning::Locked | Meaning::Again => {
                 self.meter.stale.fetch_add(1, Ordering::Relaxed);
                 for job in &jobs {
-                    self.warm.distrust(&Footprint::of(&job.batch));
+                    self.warm.invalidate(&Footprint::of(&job.batch));
                 }
                 Some(jobs)
             }
@@ -339,7 +339,7 @@ impl Engine {
     }
 
     /// Caches the committed rows, and wakes waiters for changes.
-    fn take_note(&self, flush: &Flush, session: &Session, drawn: &Drawn) {
+    fn remember(&self, flush: &Flush, session: &Session, drawn: &Drawn) {
         if let Some(said) = drawn.server_now {
             self.time.hear(said, flush.made);
         }
@@ -351,7 +351,7 @@ impl Engine {
 
     /// Handles the commit of a group: caches its rows, wakes waiters, and replies to the callers.
     fn committed(&self, flush: &Flush, session: &Session, drawn: &Drawn, jobs: Vec<Applying>) {
-        self.take_note(flush, session, drawn);
+        self.remember(flush, session, drawn);
         for (index, job) in jobs.into_iter().enumerate() {
             job.verdict(drawn.verdict(session, index));
         }

@@ -16,7 +16,7 @@ use tidelock_core::state::{Document, Schema, StateError, StateRegistry};
 use tidelock_core::store::{ApplyError, StoreError, StoreErrorKind};
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{Client, NoTls};
-use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
+use tidelock_postgres::{PostgresOptions, PostgresStore, tokio_postgres};
 
 type Settings = std::collections::BTreeMap<String, u32>;
 
@@ -28,11 +28,14 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
-        let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+        let options = tidelock_pgserver::PgServerOptions {
+            durable: false,
+            ..tidelock_pgserver::PgServerOptions::default()
+        };
         let server = Server::start(&options).unwrap();
         // The schema is created beforehand: on a busy machine that takes longer than the patience.
         PostgresStore::open(&server.url(), common::options()).await.unwrap().close().await;
-        let options = Options { patience: Duration::from_millis(1_500), ..common::options() };
+        let options = PostgresOptions { patience: Duration::from_millis(1_500), ..common::options() };
         let store = PostgresStore::open(&server.url(), options).await.unwrap();
         let key = Key::single("settings").unwrap();
         let document: Document<Settings> =

@@ -19,7 +19,7 @@ use child::{Process, say, setting};
 use load::{Tally, check_streams, surely, whole_log};
 use poll::{LIMIT, in_time, until};
 use serde_json::{Value, json};
-use tidelock_core::id::{EventType, Lane, OpId, Owner, Position};
+use tidelock_core::id::{EventType, OpId, Owner, Position, QueueName};
 use tidelock_core::key::{Arg, Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -27,7 +27,7 @@ use tidelock_core::store::{
     Store, StoreErrorKind, WorkFilter, limits,
 };
 use tidelock_pgserver::Server;
-use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
+use tidelock_postgres::{PostgresOptions, PostgresStore, tokio_postgres};
 use tidelock_tck::Backend as _;
 use tidelock_tck::rng::Rng;
 use tokio::sync::mpsc;
@@ -53,13 +53,13 @@ async fn killed_in_the_middle_of_group_commits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_workers_drive_runs() {
-    tidelock_tck::haul::killed(&common::Postgres::default()).await;
+    tidelock_tck::kill_workflow::killed(&common::Postgres::default()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_two_processes_add_to_one_record() {
     let backend = common::Postgres::default();
-    for report in tidelock_tck::kill::rounds(&backend).await {
+    for report in tidelock_tck::kill_state::rounds(&backend).await {
         eprintln!("{report} on {}", backend.name());
     }
 }
@@ -92,8 +92,8 @@ fn effect(job: &Key) -> Key {
     Key::of("effect", &job.args()).unwrap()
 }
 
-fn lane() -> Lane {
-    Lane::new("jobs").unwrap()
+fn queue_name() -> QueueName {
+    QueueName::new("jobs").unwrap()
 }
 
 fn inc(batch: Batch, document: &Key) -> Batch {
@@ -141,7 +141,7 @@ async fn a_worker_that_will_be_killed() {
 async fn open(url: &str) -> PostgresStore {
     let start = Instant::now();
     loop {
-        match PostgresStore::open(url, Options::default()).await {
+        match PostgresStore::open(url, PostgresOptions::default()).await {
             Ok(store) => return store,
             Err(error) => {
                 assert_eq!(error.kind, StoreErrorKind::Unreachable, "{error}");
@@ -163,7 +163,7 @@ impl Worker {
             let batch = Batch::new()
                 .append(&own, expect, [event()])
                 .append(&shared(), Expect::Any, [event()])
-                .enqueue(NewWork::once(job(id), lane()).only_new());
+                .enqueue(NewWork::once(job(id), queue_name()).only_new());
             let batch = inc(batch, &counter(self.slot)).op_id(id);
             let receipt = self.surely(&batch).await.expect("nothing speaks against it");
             expect = Expect::Exact(receipt.appended[0].last_version);
@@ -180,10 +180,10 @@ impl Worker {
     async fn do_jobs(&self, doer: u64) {
         let owner = Owner::new(format!("{}-{}-{doer}", self.slot, self.life)).unwrap();
         let mut rng = Rng::new(self.slot << 32 | self.life << 8 | doer);
-        let filter = WorkFilter { lane: Some(lane()), ..WorkFilter::default() };
+        let filter = WorkFilter { lane: Some(queue_name()), ..WorkFilter::default() };
         loop {
             let mut watch = self.store.watch();
-            let claim = Claim::lanes(&owner, [lane()], 8, TTL);
+            let claim = Claim::queues(&owner, [queue_name()], 8, TTL);
             let grants = match self.store.claim(claim).await {
                 Ok(claimed) => claimed.grants,
                 Err(error) if error.kind == StoreErrorKind::Unreachable => continue,
@@ -230,7 +230,7 @@ impl Worker {
 
 /// The reports that the parent received.
 #[derive(Default)]
-struct Heard {
+struct ChildReports {
     /// Acknowledged batches, with stream, version and position of their events.
     acknowledged: BTreeMap<OpId, Value>,
     done: BTreeSet<String>,
@@ -239,7 +239,7 @@ struct Heard {
     happened: u64,
 }
 
-impl Heard {
+impl ChildReports {
     fn hear(&mut self, said: &Value) {
         if let Some(id) = said["op"].as_str() {
             let before = self.acknowledged.insert(id.parse().unwrap(), said["at"].clone());
@@ -365,13 +365,13 @@ async fn killed_workers_and_server_lose_nothing() {
     let time = Duration::from_secs(setting("TIDELOCK_KILL_SECONDS", 8));
     let seed = setting("TIDELOCK_SEED", std::process::id().into());
     eprintln!("seed {seed}");
-    let server = Arc::new(Server::start(&tidelock_pgserver::Options::default()).unwrap());
+    let server = Arc::new(Server::start(&tidelock_pgserver::PgServerOptions::default()).unwrap());
     let store = open(&server.url()).await;
     let last = Arc::new(std::sync::OnceLock::new());
     let following = tokio::spawn(follow(open(&server.url()).await, Arc::clone(&last)));
     let (heard, mut hearing) = mpsc::unbounded_channel();
     let listening = tokio::spawn(async move {
-        let mut all = Heard::default();
+        let mut all = ChildReports::default();
         while let Some(said) = hearing.recv().await {
             all.hear(&said);
         }
@@ -411,7 +411,7 @@ async fn killed_workers_and_server_lose_nothing() {
 
 /// Checks that every batch in the log is there completely and once, and that acknowledged events are where their
 /// receipts say. Returns the batches, with the slots of their writers.
-fn check_batches(log: &[Event], heard: &Heard) -> BTreeMap<OpId, u64> {
+fn check_batches(log: &[Event], heard: &ChildReports) -> BTreeMap<OpId, u64> {
     check_streams(log);
     let mut at: BTreeMap<OpId, Vec<Value>> = BTreeMap::new();
     let mut slots = BTreeMap::new();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use poll::until;
 use serde_json::{Value, json};
 use tidelock_core::error::{Explain as _, Outcome};
-use tidelock_core::id::{EventType, Fence, Lane, OpId, Owner, Position};
+use tidelock_core::id::{EventType, Fence, OpId, Owner, Position, QueueName};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -22,12 +22,15 @@ use tidelock_core::store::{
 };
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{Client, NoTls};
-use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
+use tidelock_postgres::{PostgresOptions, PostgresStore, tokio_postgres};
 
 const TTL: Duration = Duration::from_secs(600);
 
 fn start() -> Server {
-    let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+    let options = tidelock_pgserver::PgServerOptions {
+        durable: false,
+        ..tidelock_pgserver::PgServerOptions::default()
+    };
     Server::start(&options).expect("a private server starts")
 }
 
@@ -56,7 +59,7 @@ impl Pair {
         let (one, two) = (self.primary.port(), self.standby.port());
         let hosts = format!("127.0.0.1:{one},127.0.0.1:{two}/");
         let url = self.primary.url().replace(&format!("127.0.0.1:{one}/"), &hosts);
-        let options = Options { patience: Duration::from_secs(60), ..common::options() };
+        let options = PostgresOptions { patience: Duration::from_secs(60), ..common::options() };
         PostgresStore::open(&format!("{url}?target_session_attrs=read-write"), options).await.unwrap()
     }
 
@@ -146,7 +149,9 @@ async fn d2_an_idle_process_writes_by_the_new_history_after_a_failover() {
     let (a, b) = (pair.open().await, pair.open().await);
     let (k, row) = (key("d2"), key("d2-row"));
     a.apply(Batch::new().put(&k, Expect::Absent, number(0))).await.unwrap();
-    a.apply(Batch::new().enqueue(NewWork::standing(row.clone(), Lane::new("l").unwrap()))).await.unwrap();
+    a.apply(Batch::new().enqueue(NewWork::standing(row.clone(), QueueName::new("l").unwrap())))
+        .await
+        .unwrap();
     pair.cut_off().await;
     let before = a.epoch();
     add(&a, &k, 10).await;
@@ -174,7 +179,9 @@ async fn d3_positions_and_fences_never_repeat_after_a_failover() {
     let pair = Pair::start();
     let (a, b) = (pair.open().await, pair.open().await);
     let (stream, row) = (key("d3"), key("d3-row"));
-    a.apply(Batch::new().enqueue(NewWork::standing(row.clone(), Lane::new("l").unwrap()))).await.unwrap();
+    a.apply(Batch::new().enqueue(NewWork::standing(row.clone(), QueueName::new("l").unwrap())))
+        .await
+        .unwrap();
     let mut kept = Position(0);
     for _ in 0..50 {
         kept = append(&a, &stream).await;
@@ -250,7 +257,7 @@ async fn d3_a_plain_role_finds_a_cut() {
         .await
         .unwrap();
     let address = format!("postgres://app:app@127.0.0.1:{}/tidelock", server.port());
-    let options = Options { migrate: false, ..common::options() };
+    let options = PostgresOptions { migrate: false, ..common::options() };
     let app = PostgresStore::open(&address, options).await.unwrap();
     assert_eq!(app.epoch(), owner.epoch(), "both see the same identity");
     let last = append(&app, &key("role")).await;

@@ -15,7 +15,7 @@ use load::{Load, check};
 use poll::until;
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{self, Client, NoTls};
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 
 async fn client(server: &Server) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
@@ -26,7 +26,10 @@ async fn client(server: &Server) -> Client {
 /// Starts a primary and a standby that confirms every commit.
 async fn synchronous_pair() -> (Server, Server) {
     let (primary, standby) = tokio::task::block_in_place(|| {
-        let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+        let options = tidelock_pgserver::PgServerOptions {
+            durable: false,
+            ..tidelock_pgserver::PgServerOptions::default()
+        };
         let primary = Server::start(&options).expect("a private server starts");
         let standby = primary.standby().unwrap();
         (primary, standby)
@@ -53,7 +56,7 @@ fn address(primary: &Server, standby: &Server) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn d9_writes_continue_on_the_new_primary_when_the_old_one_froze() {
     let (primary, standby) = synchronous_pair().await;
-    let options = Options { patience: Duration::from_secs(60), ..common::options() };
+    let options = PostgresOptions { patience: Duration::from_secs(60), ..common::options() };
     let store = PostgresStore::open(&address(&primary, &standby), options).await.unwrap();
     let load = Load::start(&store, 8);
     load.progress(200).await;

@@ -21,7 +21,7 @@ use load::{Load, Tally, append, check, event, key, sayings, surely};
 use poll::{POLL, in_time, until};
 use proxy::{Proxy, Trap};
 use tidelock_core::error::Outcome;
-use tidelock_core::id::{Lane, OpId, Owner};
+use tidelock_core::id::{OpId, Owner, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Expect, LogQuery, NewWork, Page, Receipt, Store as _, StoreError,
@@ -29,7 +29,7 @@ use tidelock_core::store::{
 };
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{Client, NoTls};
-use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
+use tidelock_postgres::{PostgresOptions, PostgresStore, tokio_postgres};
 
 /// The time that a call may take beyond the patience: a busy machine, and a response that is awaited for a second
 /// longer.
@@ -41,8 +41,11 @@ const SHORT: Duration = Duration::from_millis(1_500);
 fn start() -> Server {
     // The server looks for deadlocks before any waiter gives up.
     let settings = vec![("deadlock_timeout".to_owned(), "50ms".to_owned())];
-    let options =
-        tidelock_pgserver::Options { durable: false, settings, ..tidelock_pgserver::Options::default() };
+    let options = tidelock_pgserver::PgServerOptions {
+        durable: false,
+        settings,
+        ..tidelock_pgserver::PgServerOptions::default()
+    };
     Server::start(&options).expect("a private server starts")
 }
 
@@ -54,14 +57,14 @@ fn server() -> &'static Server {
 
 /// Opens a store. The schema is created beforehand: on a busy machine that takes longer than the patience of some
 /// tests.
-async fn open(url: &str, options: Options) -> PostgresStore {
+async fn open(url: &str, options: PostgresOptions) -> PostgresStore {
     let migrated = PostgresStore::open(url, common::options()).await.unwrap();
     migrated.close().await;
     PostgresStore::open(url, options).await.unwrap()
 }
 
-fn patience(patience: Duration) -> Options {
-    Options { patience, ..common::options() }
+fn patience(patience: Duration) -> PostgresOptions {
+    PostgresOptions { patience, ..common::options() }
 }
 
 /// Opens a plain connection, for the actions of other programs.
@@ -79,7 +82,7 @@ struct Site {
 }
 
 impl Site {
-    async fn open(options: Options) -> Self {
+    async fn open(options: PostgresOptions) -> Self {
         let (proxy, schema) = (Proxy::before(server().port()).await, common::fresh_schema());
         let store = open(&address(&proxy, &schema), options).await;
         Self { proxy, store, schema }
@@ -128,7 +131,7 @@ async fn a_connection_that_is_cut_while_idle_is_made_again_unnoticed() {
         site.proxy.cut().await;
         assert_eq!(sayings(&site.store, &stream).await.len(), 3 * (n + 1));
         site.proxy.cut().await;
-        let claim = Claim::lanes(&Owner::new("w").unwrap(), [Lane::new("none").unwrap()], 1, SLACK);
+        let claim = Claim::queues(&Owner::new("w").unwrap(), [QueueName::new("none").unwrap()], 1, SLACK);
         assert!(site.store.claim(claim).await.unwrap().grants.is_empty());
     }
 }
@@ -203,9 +206,9 @@ async fn a_connection_that_is_lost_before_the_commit_is_sent_costs_another_attem
 async fn a_claim_whose_answer_is_lost_ends_by_itself() {
     let ttl = Duration::from_millis(300);
     let site = Site::open(common::options()).await;
-    let (job, lane) = (key("job"), Lane::new("jobs").unwrap());
+    let (job, lane) = (key("job"), QueueName::new("jobs").unwrap());
     site.store.apply(Batch::new().enqueue(NewWork::once(job.clone(), lane.clone()))).await.unwrap();
-    let claim = |who: &str| Claim::lanes(&Owner::new(who).unwrap(), [lane.clone()], 1, ttl);
+    let claim = |who: &str| Claim::queues(&Owner::new(who).unwrap(), [lane.clone()], 1, ttl);
     site.proxy.trap("unlucky", Trap::Answer);
     let error = site.store.claim(claim("unlucky")).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unreachable);
@@ -248,7 +251,7 @@ async fn a_server_that_is_away_is_unreachable_within_patience_and_is_found_again
     let (stream, id) = (key("s"), OpId::new());
     store.apply(append(&stream, "before")).await.unwrap();
     tokio::task::block_in_place(|| server.stop().unwrap());
-    let (everything, claim) = (KeyPrefix::all(), Claim::lanes(&Owner::new("w").unwrap(), [], 1, SLACK));
+    let (everything, claim) = (KeyPrefix::all(), Claim::queues(&Owner::new("w").unwrap(), [], 1, SLACK));
     let at = Instant::now();
     let (plain, named, cold, claimed, read, log, listed, time) = tokio::join!(
         store.apply(append(&stream, "lost")),
@@ -282,12 +285,12 @@ async fn a_server_that_is_away_is_unreachable_within_patience_and_is_found_again
     assert!(watch.changed().await);
     // Hints from other stores arrive again as well.
     let other = PostgresStore::open(&server.url(), common::options()).await.unwrap();
-    hears("hints arrive after a restart", &store, &other).await;
+    wakes("hints arrive after a restart", &store, &other).await;
 }
 
 /// Checks that a commit of one store wakes waiters of the other. Hints may be missed while a connection is made, and a
 /// store hints once when it connects. The waiters must therefore be woken repeatedly, by the commits alone.
-async fn hears(when: &str, listener: &PostgresStore, speaker: &PostgresStore) {
+async fn wakes(when: &str, listener: &PostgresStore, speaker: &PostgresStore) {
     let mut heard = 0;
     until(when, async || {
         let mut watch = listener.watch();
@@ -321,7 +324,7 @@ async fn killed_and_started_again_under_load_nothing_is_lost_or_there_twice() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_lets_callers_wait_and_nobody_waits_for_ever() {
     let patience = Duration::from_millis(500);
-    let site = Site::open(Options { queue: 2, committers: 1, ..self::patience(patience) }).await;
+    let site = Site::open(PostgresOptions { queue: 2, committers: 1, ..self::patience(patience) }).await;
     site.proxy.refuse(true);
     site.proxy.cut().await;
     let (start, groups) = (Instant::now(), site.store.stats().groups);
@@ -454,7 +457,7 @@ async fn beside_programs_that_lock_in_other_orders_every_call_succeeds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn neighbours_do_not_pay_for_a_row_that_somebody_holds() {
     // One committer: concurrent batches share a group.
-    let site = Site::open(Options { committers: 1, ..common::options() }).await;
+    let site = Site::open(PostgresOptions { committers: 1, ..common::options() }).await;
     let (held, free) = (key("held"), key("free"));
     site.store.apply(append(&held, "1").and(append(&free, "1"))).await.unwrap();
     let other = client(server()).await;
@@ -502,7 +505,7 @@ async fn queue(store: &PostgresStore, batch: Batch) -> tokio::task::JoinHandle<R
 
 /// Applies batches for free rows among many batches for rows that another transaction holds.
 async fn crowd_around(rows: usize) {
-    let site = Site::open(Options { committers: 1, ..common::options() }).await;
+    let site = Site::open(PostgresOptions { committers: 1, ..common::options() }).await;
     let held: Vec<Key> = (0..rows).map(|n| key(&format!("held-{n}"))).collect();
     for stream in &held {
         site.store.apply(append(stream, "1")).await.unwrap();
@@ -592,7 +595,7 @@ async fn a_server_that_says_nothing_is_given_up_within_patience() {
             site.store.apply(append(&key("cold"), "never")),
             site.store.apply(append(&key("named"), "unknown").op_id(id)),
             site.store.stream(&stream),
-            site.store.claim(Claim::lanes(&Owner::new("w").unwrap(), [], 1, SLACK)),
+            site.store.claim(Claim::queues(&Owner::new("w").unwrap(), [], 1, SLACK)),
         );
         let took = start.elapsed();
         assert!(took < patience + SLACK, "both ways {both_ways}: it took {took:?}");
@@ -614,7 +617,7 @@ async fn a_server_that_says_nothing_is_given_up_within_patience() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_network_costs_time_and_nothing_else() {
-    let site = Site::open(Options { patience: Duration::from_secs(60), ..common::options() }).await;
+    let site = Site::open(PostgresOptions { patience: Duration::from_secs(60), ..common::options() }).await;
     let stream = key("s");
     for says in ["1", "2"] {
         site.store.apply(append(&stream, says)).await.unwrap();
@@ -630,12 +633,12 @@ async fn a_slow_network_costs_time_and_nothing_else() {
 async fn hints_arrive_again_after_a_silence() {
     let site = Site::open(self::patience(SHORT)).await;
     let witness = site.witness().await;
-    hears("hints arrive", &site.store, &witness).await;
+    wakes("hints arrive", &site.store, &witness).await;
     // Connections that the network has dropped: no end, no response. New ones work.
     site.proxy.abandon();
     surely(&site.store, &append(&key("s"), "after").op_id(OpId::new()), &Tally::default()).await.unwrap();
-    hears("hints arrive again", &site.store, &witness).await;
-    hears("hints are sent again", &witness, &site.store).await;
+    wakes("hints arrive again", &site.store, &witness).await;
+    wakes("hints are sent again", &witness, &site.store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

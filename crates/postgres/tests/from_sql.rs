@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::Postgres;
 use tidelock_core::clock::{Due, Timestamp};
-use tidelock_core::id::{EventId, EventType, Lane, Owner, Position, Priority, StreamVersion};
+use tidelock_core::id::{EventId, EventType, Owner, Position, Priority, QueueName, StreamVersion};
 use tidelock_core::key::{Arg, Key};
 use tidelock_core::model::lease;
 use tidelock_core::payload::Payload;
@@ -371,8 +371,8 @@ async fn a_run_begins_with_an_append_and_an_enqueue() {
             follows => {s}.key('run') || {s}.arg('r-1'))::text FROM started";
     sql.one(begin, &[]).await.unwrap();
     refused(sql.one(begin, &[]).await, "TL201", &["version 0", "expected -1"]);
-    let (owner, lane): (Owner, Lane) = ("worker".parse().unwrap(), "runs".parse().unwrap());
-    let claim = Claim::lanes(&owner, [lane], 9, LIMIT).with_events(10);
+    let (owner, lane): (Owner, QueueName) = ("worker".parse().unwrap(), "runs".parse().unwrap());
+    let claim = Claim::queues(&owner, [lane], 9, LIMIT).with_events(10);
     let claimed = sql.store.claim(claim).await.unwrap();
     let [grant] = claimed.grants.as_slice() else { panic!("{claimed:?}") };
     let run = Key::new("run", ["r-1"]).unwrap();
@@ -691,8 +691,8 @@ async fn live_alike(seed: u64, steps: u32) {
         let expected = (shape(after.1.as_ref(), now), moved(before.1.as_ref(), after.1.as_ref()), done.1);
         assert_eq!(seen, expected, "seed {seed}: after {before:?} and {history:#?}");
     }
-    let lanes: Vec<Lane> = ["one", "two"].iter().map(|lane| lane.parse().unwrap()).collect();
-    let all = Claim::lanes(&"other".parse().unwrap(), lanes, 100, DAY);
+    let lanes: Vec<QueueName> = ["one", "two"].iter().map(|lane| lane.parse().unwrap()).collect();
+    let all = Claim::queues(&"other".parse().unwrap(), lanes, 100, DAY);
     let mut orders = Vec::new();
     for side in [&sql, &model] {
         let claimed = side.sql.store.claim(all.clone()).await.unwrap();

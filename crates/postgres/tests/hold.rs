@@ -17,7 +17,7 @@ tidelock_tck::child!(crate::common::Postgres::default());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn k8_a_process_that_was_stopped_past_its_lease_commits_nothing() {
-    tidelock_tck::stop::round(&common::Postgres::default()).await;
+    tidelock_tck::sigstop::round(&common::Postgres::default()).await;
 }
 
 /// The connections of the store and the renewal of leases run on runtimes of the library. A program that blocks all

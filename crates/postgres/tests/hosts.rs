@@ -21,14 +21,17 @@ use proxy::Proxy;
 use tidelock_core::id::OpId;
 use tidelock_core::store::{Store as _, StoreErrorKind};
 use tidelock_pgserver::Server;
-use tidelock_postgres::{Options, PostgresStore, connect, migrate};
+use tidelock_postgres::{PostgresOptions, PostgresStore, connect, migrate};
 
 /// Much longer than the limits of two hosts together, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+    let options = tidelock_pgserver::PgServerOptions {
+        durable: false,
+        ..tidelock_pgserver::PgServerOptions::default()
+    };
     SERVER.get_or_init(|| Server::start(&options).expect("a private server starts"))
 }
 
@@ -39,8 +42,8 @@ fn address(ports: &[u16], schema: &str) -> String {
     format!("{url}?sslmode=disable&connect_timeout=2&schema={schema}")
 }
 
-fn options() -> Options {
-    Options { patience: PATIENCE, ..common::options() }
+fn options() -> PostgresOptions {
+    PostgresOptions { patience: PATIENCE, ..common::options() }
 }
 
 /// Opens a port that accepts TCP, by its backlog, and never responds.
@@ -108,14 +111,14 @@ impl Site {
         for one in all.collect::<Vec<_>>() {
             one.await.unwrap();
         }
-        hears("hints arrive", &store, &witness).await;
+        wakes("hints arrive", &store, &witness).await;
         assert_eq!(second.accepted(), 0);
         Self { first, second, store, witness, schema }
     }
 }
 
 /// Checks that commits of one store wake waiters of the other repeatedly.
-async fn hears(when: &str, listener: &PostgresStore, speaker: &PostgresStore) {
+async fn wakes(when: &str, listener: &PostgresStore, speaker: &PostgresStore) {
     let mut heard = 0;
     until(when, async || {
         let mut watch = listener.watch();
@@ -158,7 +161,7 @@ async fn d8_writes_of_an_open_store_move_to_the_next_host_when_theirs_freezes() 
 async fn d8_hints_arrive_from_the_next_host_when_the_listening_connection_freezes() {
     let site = Site::open().await;
     site.first.hold();
-    hears("hints arrive by the second host", &site.store, &site.witness).await;
+    wakes("hints arrive by the second host", &site.store, &site.witness).await;
     assert!(site.second.accepted() > 0);
 }
 

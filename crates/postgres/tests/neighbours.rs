@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tidelock_core::error::Outcome;
-use tidelock_core::id::{EventType, Lane, Owner};
+use tidelock_core::id::{EventType, Owner, QueueName};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -17,7 +17,7 @@ use tidelock_core::store::{
     StreamQuery,
 };
 use tidelock_postgres::tokio_postgres::Client;
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ struct Env {
 /// Opens one store with one committer, and a connection of another program.
 async fn env() -> Env {
     let schema = common::fresh_schema();
-    let options = Options { committers: 1, ..common::options() };
+    let options = PostgresOptions { committers: 1, ..common::options() };
     let store = PostgresStore::open(&common::address(&schema), options).await.unwrap();
     Env { schema, store, mine: common::client().await }
 }
@@ -47,8 +47,8 @@ fn event() -> NewEvent {
     NewEvent::new(EventType::new("Happened").unwrap(), Payload::null())
 }
 
-fn lane(name: &str) -> Lane {
-    Lane::new(name).unwrap()
+fn queue_name(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
 }
 
 fn owner(name: &str) -> Owner {
@@ -93,7 +93,7 @@ async fn cancelled_statements_never_split_a_batch() {
                 let batch = Batch::new()
                     .append(&key, Expect::Absent, [event()])
                     .put(&key, Expect::Absent, Payload::null())
-                    .enqueue(NewWork::once(key, lane("jobs")));
+                    .enqueue(NewWork::once(key, queue_name("jobs")));
                 tokio::spawn(async move { store.apply(batch).await })
             })
             .collect();
@@ -146,10 +146,13 @@ async fn a_held_row_holds_up_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_by_name_holds_up_no_other_claim() {
     let mut env = env().await;
-    let held = NewWork::once(key("held"), lane("other"));
+    let held = NewWork::once(key("held"), queue_name("other"));
     env.store.apply(Batch::new().enqueue(held)).await.unwrap();
     for n in 0..10 {
-        env.store.apply(Batch::new().enqueue(NewWork::once(numbered("job", n), lane("jobs")))).await.unwrap();
+        env.store
+            .apply(Batch::new().enqueue(NewWork::once(numbered("job", n), queue_name("jobs"))))
+            .await
+            .unwrap();
     }
     let tx = env.mine.transaction().await.unwrap();
     tx.batch_execute(&format!("SELECT FROM {}.work WHERE key = 'held' FOR UPDATE", env.schema))
@@ -159,7 +162,7 @@ async fn a_claim_by_name_holds_up_no_other_claim() {
     let named =
         tokio::spawn(async move { store.claim(Claim::existing(&owner("named"), &key("held"), TTL)).await });
     for n in 0..10 {
-        let claim = Claim::lanes(&owner(&format!("worker-{n}")), [lane("jobs")], 1, TTL);
+        let claim = Claim::queues(&owner(&format!("worker-{n}")), [queue_name("jobs")], 1, TTL);
         let claimed = tokio::time::timeout(Duration::from_secs(5), env.store.claim(claim)).await;
         assert_eq!(claimed.expect("nobody holds these rows").unwrap().grants.len(), 1);
     }
@@ -211,8 +214,8 @@ async fn renewed_leases_do_not_bury_the_lane() {
         ))
         .await
         .unwrap();
-    env.store.apply(Batch::new().enqueue(NewWork::once(key("free"), lane("jobs")))).await.unwrap();
-    let claim = Claim::lanes(&owner("worker"), [lane("jobs")], 1, TTL);
+    env.store.apply(Batch::new().enqueue(NewWork::once(key("free"), queue_name("jobs")))).await.unwrap();
+    let claim = Claim::queues(&owner("worker"), [queue_name("jobs")], 1, TTL);
     let claimed = tokio::time::timeout(Duration::from_secs(8), env.store.claim(claim)).await;
     let grants = claimed.expect("the claim is answered").unwrap().grants;
     assert_eq!(grants.iter().map(|grant| grant.row.key.clone()).collect::<Vec<_>>(), [key("free")]);
@@ -247,7 +250,7 @@ async fn a_filtered_page_of_a_stream_skips_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fences_of_new_rows_rise() {
     let mut env = env().await;
-    let options = Options { committers: 1, ..common::options() };
+    let options = PostgresOptions { committers: 1, ..common::options() };
     let other = PostgresStore::open(&common::address(&env.schema), options).await.unwrap();
     let tx = env.mine.transaction().await.unwrap();
     // A transaction that creates the row `first` waits for this one.
@@ -258,7 +261,7 @@ async fn fences_of_new_rows_rise() {
     ))
     .await
     .unwrap();
-    let claim = |name: &str, row: &str| Claim::named(&owner(name), &key(row), &lane("locks"), TTL);
+    let claim = |name: &str, row: &str| Claim::named(&owner(name), &key(row), &queue_name("locks"), TTL);
     let waiting: Vec<_> = ["first", "second"]
         .map(|row| {
             let (store, claim) = (env.store.clone(), claim("waiting", row));

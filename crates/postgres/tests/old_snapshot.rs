@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use tidelock_core::clock::{Due, Timestamp};
-use tidelock_core::id::{Lane, Owner};
+use tidelock_core::id::{Owner, QueueName};
 use tidelock_core::key::Key;
 use tidelock_core::store::{Batch, Claim, Claimed, NewWork, Operation, Selection, Store as _, WorkFilter};
 use tidelock_postgres::PostgresStore;
@@ -16,7 +16,7 @@ use tidelock_postgres::tokio_postgres::Client;
 const TTL: Duration = Duration::from_secs(60);
 const JOBS: i64 = 20_000;
 
-fn lane() -> Lane {
+fn queue_name() -> QueueName {
     "jobs".parse().unwrap()
 }
 
@@ -25,11 +25,11 @@ fn worker() -> Owner {
 }
 
 fn job(n: i64) -> NewWork {
-    NewWork::once(Key::new("job", [n]).unwrap(), lane())
+    NewWork::once(Key::new("job", [n]).unwrap(), queue_name())
 }
 
 async fn claim(store: &PostgresStore, limit: usize) -> Claimed {
-    store.claim(Claim::lanes(&worker(), [lane()], limit, TTL)).await.unwrap()
+    store.claim(Claim::queues(&worker(), [queue_name()], limit, TTL)).await.unwrap()
 }
 
 /// Opens a snapshot that sees every row of a schema for as long as the client lives.
@@ -156,14 +156,14 @@ async fn d14_a_row_below_the_bound_is_claimed_at_once_or_after_the_rest() {
 async fn claimers_of_sparse_queues_do_not_lock_each_other_out() {
     let schema = common::fresh_schema();
     let stores = [open(&schema).await, open(&schema).await];
-    let lanes: Vec<Lane> = (0..6).map(|n| format!("sparse-{n}").parse().unwrap()).collect();
+    let lanes: Vec<QueueName> = (0..6).map(|n| format!("sparse-{n}").parse().unwrap()).collect();
     for round in 0..100 {
         let mut batch = Batch::new();
         for (n, lane) in (0_i64..).zip(&lanes) {
             batch = batch.enqueue(NewWork::once(Key::new("job", [round, n]).unwrap(), lane.clone()));
         }
         stores[0].apply(batch).await.unwrap();
-        let ask = |limit| Claim::lanes(&worker(), lanes.clone(), limit, TTL);
+        let ask = |limit| Claim::queues(&worker(), lanes.clone(), limit, TTL);
         let (one, two) = tokio::join!(stores[0].claim(ask(2)), stores[1].claim(ask(2)));
         let granted = [one.unwrap().grants, two.unwrap().grants];
         assert_eq!(granted.each_ref().map(Vec::len), [2, 2], "round {round}: four of six rows are asked for");

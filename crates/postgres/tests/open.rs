@@ -23,12 +23,14 @@ use tidelock_core::store::{
 };
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{self, Client, NoTls};
-use tidelock_postgres::{Options, PostgresStore, migrate};
+use tidelock_postgres::{PostgresOptions, PostgresStore, migrate};
 
 /// A server that flushes acknowledged commits.
 fn durable() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| Server::start(&tidelock_pgserver::Options::default()).expect("a server starts"))
+    SERVER.get_or_init(|| {
+        Server::start(&tidelock_pgserver::PgServerOptions::default()).expect("a server starts")
+    })
 }
 
 async fn connect(url: &str) -> Client {
@@ -71,20 +73,20 @@ impl Database {
     }
 }
 
-fn full() -> Options {
-    Options { readers: 3, ..Options::default() }
+fn full() -> PostgresOptions {
+    PostgresOptions { readers: 3, ..PostgresOptions::default() }
 }
 
-fn within(patience: Duration) -> Options {
-    Options { patience, ..common::options() }
+fn within(patience: Duration) -> PostgresOptions {
+    PostgresOptions { patience, ..common::options() }
 }
 
-fn without_migrate() -> Options {
-    Options { migrate: false, ..common::options() }
+fn without_migrate() -> PostgresOptions {
+    PostgresOptions { migrate: false, ..common::options() }
 }
 
 /// Checks that opening fails with this kind and names all of these parts.
-async fn check(url: &str, options: Options, kind: StoreErrorKind, parts: &[&str]) -> StoreError {
+async fn check(url: &str, options: PostgresOptions, kind: StoreErrorKind, parts: &[&str]) -> StoreError {
     let error = PostgresStore::open(url, options).await.expect_err("the store must not open");
     assert_eq!(error.kind, kind, "{error}");
     for part in parts {
@@ -121,7 +123,7 @@ async fn t13_a_fresh_database_gets_the_schema_and_an_old_one_keeps_it() {
 
 /// Opens ten stores at once. All of them work, and the migrations were applied once.
 async fn ten_at_once(url: &str, schema: &str) -> Client {
-    let options = Options { schema: schema.to_owned(), ..common::options() };
+    let options = PostgresOptions { schema: schema.to_owned(), ..common::options() };
     let open = |_| {
         let (url, options) = (url.to_owned(), options.clone());
         tokio::spawn(async move { PostgresStore::open(&url, options).await })
@@ -293,7 +295,7 @@ impl Granted {
         let role = url.split(['/', ':']).nth(3).unwrap().to_owned();
         let schema = common::fresh_schema();
         migrate::up(&database.url(), &schema).await.unwrap();
-        let options = Options { schema: schema.clone(), ..full() };
+        let options = PostgresOptions { schema: schema.clone(), ..full() };
         let store = PostgresStore::open(&database.url(), options).await.unwrap();
         let job = NewWork::once(Key::single("copied").unwrap(), "copies".parse().unwrap());
         store.apply(append().enqueue(job)).await.unwrap();
@@ -306,7 +308,7 @@ impl Granted {
         for sequence in ["positions", "work_seqs"] {
             self.database.run(&format!("SELECT setval('{}.{sequence}', 0)", self.schema)).await;
         }
-        let options = Options { schema: self.schema.clone(), migrate: false, ..full() };
+        let options = PostgresOptions { schema: self.schema.clone(), migrate: false, ..full() };
         match PostgresStore::open(&self.url, options).await {
             Ok(store) => do_everything(&store, run).await,
             Err(error) => Err(error.to_string()),
@@ -341,10 +343,10 @@ async fn a_user_who_owns_the_schema_can_migrate_it() {
     let database = Database::create().await;
     let url = database.role("owner").await;
     let role = url.split(['/', ':']).nth(3).unwrap().to_owned();
-    let missing = Options { schema: "not_there".to_owned(), ..full() };
+    let missing = PostgresOptions { schema: "not_there".to_owned(), ..full() };
     check(&url, missing, StoreErrorKind::Migration, &["permission denied for database"]).await;
     database.run(&format!("CREATE SCHEMA given AUTHORIZATION {role}")).await;
-    let options = Options { schema: "given".to_owned(), ..full() };
+    let options = PostgresOptions { schema: "given".to_owned(), ..full() };
     let store = PostgresStore::open(&url, options).await.unwrap();
     do_everything(&store, "owner").await.unwrap();
 }
@@ -372,7 +374,7 @@ async fn a_schema_whose_name_is_not_plain_is_refused_before_anybody_is_asked() {
     let long = "a".repeat(51);
     let names = ["", "Capital", "a\"b", "a'b", "a b", "a;b", "a.b", "1a", "pg_x", "ünï", "a\0", "a-b", &long];
     for name in names {
-        let options = Options { schema: name.to_owned(), ..common::options() };
+        let options = PostgresOptions { schema: name.to_owned(), ..common::options() };
         check(&url, options, StoreErrorKind::Invalid, &["not a plain name", "correct the call"]).await;
         assert_eq!(migrate::sql(name, 0).unwrap_err().kind, StoreErrorKind::Invalid, "{name:?}");
         assert_eq!(migrate::up(&url, name).await.unwrap_err().kind, StoreErrorKind::Invalid, "{name:?}");
@@ -449,7 +451,10 @@ async fn the_password_is_nowhere() {
 async fn a_server_that_does_not_flush_is_refused_unless_that_is_wanted() {
     let private;
     let url = if std::env::var("DATABASE_URL").is_ok() {
-        let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+        let options = tidelock_pgserver::PgServerOptions {
+            durable: false,
+            ..tidelock_pgserver::PgServerOptions::default()
+        };
         private = Server::start(&options).unwrap();
         private.url()
     } else {
@@ -457,9 +462,9 @@ async fn a_server_that_does_not_flush_is_refused_unless_that_is_wanted() {
     };
     let schema = common::fresh_schema();
     let kind = StoreErrorKind::SettingNotInForce;
-    let strict = Options { schema: schema.clone(), ..full() };
+    let strict = PostgresOptions { schema: schema.clone(), ..full() };
     check(&url, strict, kind, &["fsync = off", "relaxed durability"]).await;
-    let relaxed = Options { schema, durability: Durability::Relaxed, ..full() };
+    let relaxed = PostgresOptions { schema, durability: Durability::Relaxed, ..full() };
     let store = PostgresStore::open(&url, relaxed).await.unwrap();
     assert_eq!(store.info().await.unwrap().durability, Durability::Relaxed);
     store.apply(append()).await.unwrap();
@@ -496,7 +501,7 @@ async fn weakened_after_opening(pooled: bool, weaken: impl Fn(&str, &str) -> Str
     let role = url.split(['/', ':']).nth(3).unwrap().to_owned();
     let name = database.name.clone();
     database.run(&format!("GRANT CREATE ON DATABASE {name} TO {role}")).await;
-    let store = PostgresStore::open(&url, Options { pooled, ..full() }).await.unwrap();
+    let store = PostgresStore::open(&url, PostgresOptions { pooled, ..full() }).await.unwrap();
     store.apply(append()).await.unwrap();
     record_settings(&database).await;
     database.run(&weaken(&role, &name)).await;
@@ -547,7 +552,7 @@ async fn d5_a_stronger_setting_stays() {
         database
             .run(&format!("ALTER DATABASE {} SET synchronous_commit = remote_apply", database.name))
             .await;
-        let store = PostgresStore::open(&database.url(), Options { pooled, ..full() }).await.unwrap();
+        let store = PostgresStore::open(&database.url(), PostgresOptions { pooled, ..full() }).await.unwrap();
         record_settings(&database).await;
         for _ in 0..3 {
             store.apply(append().op_id(OpId::new())).await.unwrap();
@@ -569,7 +574,7 @@ async fn d10_an_engine_that_does_not_show_advisory_locks_is_refused() {
     store.close().await;
     database.run(LOOK_ALIKE).await;
     for pooled in [false, true] {
-        let (options, kind) = (Options { pooled, ..full() }, StoreErrorKind::UnsupportedEngine);
+        let (options, kind) = (PostgresOptions { pooled, ..full() }, StoreErrorKind::UnsupportedEngine);
         let error = check(&database.url(), options, kind, &["advisory locks", "pg_locks"]).await;
         assert_eq!(error.code().as_str(), "TL0406");
     }
@@ -594,7 +599,7 @@ async fn commits_are_flushed_whatever_the_user_is_set_to() {
         database.run(&format!("GRANT CREATE ON DATABASE {name} TO {role}")).await;
         database.run(&format!("ALTER DATABASE {name} SET synchronous_commit = {setting}")).await;
         database.run(&format!("ALTER ROLE {role} SET synchronous_commit = {setting}")).await;
-        let store = PostgresStore::open(&url, Options { durability, ..full() }).await.unwrap();
+        let store = PostgresStore::open(&url, PostgresOptions { durability, ..full() }).await.unwrap();
         assert_eq!(store.info().await.unwrap().durability, durability);
         record_settings(&database).await;
         // The first is decided with its rows locked, later ones on cached rows, alone or with others.
@@ -714,7 +719,7 @@ async fn numbers_that_lag_behind_their_tables_are_moved_on() {
 
 #[tokio::test]
 async fn numbers_without_measure_are_cut_to_size() {
-    let options = Options {
+    let options = PostgresOptions {
         patience: Duration::MAX,
         queue: usize::MAX,
         readers: 0,
@@ -756,14 +761,14 @@ async fn a_user_who_is_locked_out_hears_it_at_once() {
     let role = url.split(['/', ':']).nth(3).unwrap().to_owned();
     database.run(&format!("GRANT CREATE ON DATABASE {} TO {role}", database.name)).await;
     let patience = Duration::from_secs(6);
-    let store = PostgresStore::open(&url, Options { patience, ..full() }).await.unwrap();
+    let store = PostgresStore::open(&url, PostgresOptions { patience, ..full() }).await.unwrap();
     store.apply(append()).await.unwrap();
     database.run(&format!("ALTER ROLE {role} NOLOGIN")).await;
     let end =
         format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '{role}'");
     assert!(database.number(&end).await > 0);
     let start = Instant::now();
-    let claim = Claim::lanes(&"worker".parse().unwrap(), ["lane".parse().unwrap()], 1, patience);
+    let claim = Claim::queues(&"worker".parse().unwrap(), ["lane".parse().unwrap()], 1, patience);
     // A request in flight on a connection that dies is lost; the next connection is rejected.
     let mut said = Vec::new();
     for _ in 0..3 {

@@ -35,7 +35,10 @@ use tokio::sync::mpsc;
 
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+    let options = tidelock_pgserver::PgServerOptions {
+        durable: false,
+        ..tidelock_pgserver::PgServerOptions::default()
+    };
     SERVER.get_or_init(|| Server::start(&options).expect("a private server starts"))
 }
 
@@ -92,7 +95,7 @@ fn some_events(writer: u64, rng: &mut Rng) -> Batch {
 }
 
 /// Reports one or two events of each append. Other writers may draw positions between two of them, so each has its own.
-fn tell(receipt: &Receipt) {
+fn report(receipt: &Receipt) {
     for appended in &receipt.appended {
         let mut places = vec![
             (appended.first_version.0, appended.first_position.0),
@@ -107,7 +110,7 @@ fn tell(receipt: &Receipt) {
 
 async fn write(store: &PostgresStore, ending: &AtomicBool, writer: u64, mut rng: Rng) {
     while !ending.load(Ordering::SeqCst) {
-        tell(&store.apply(some_events(writer, &mut rng)).await.unwrap());
+        report(&store.apply(some_events(writer, &mut rng)).await.unwrap());
     }
 }
 
@@ -132,7 +135,7 @@ async fn write_in_transactions(
         } else {
             transaction.commit().await.unwrap();
             store.hint();
-            tell(&receipt);
+            report(&receipt);
         }
     }
 }

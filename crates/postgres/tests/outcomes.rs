@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bouncer::{Bouncer, Place};
+use bouncer::{Bouncer, BouncerConfig};
 use load::{check_streams, event, key, whole_log};
 use parking_lot::Mutex;
 use poll::{in_time, until};
@@ -31,7 +31,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{ApplyError, Batch, Delta, Expect, Receipt, Store as _};
 use tidelock_postgres::tokio_postgres::Config;
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 use tokio::task::JoinHandle;
 
 /// A store behind PgBouncer, with a proxy between PgBouncer and the server. The schema is also the application name of
@@ -45,15 +45,15 @@ struct Site {
 
 impl Site {
     /// Opens a store. `None` where there is no PgBouncer.
-    async fn open(options: Options) -> Option<Self> {
+    async fn open(options: PostgresOptions) -> Option<Self> {
         Self::with(options, "").await
     }
 
     /// Opens a store with further settings of PgBouncer.
-    async fn with(options: Options, more: &str) -> Option<Self> {
+    async fn with(options: PostgresOptions, more: &str) -> Option<Self> {
         let server: Config = common::url().parse().unwrap();
         let proxy = Proxy::before(server.get_ports().first().copied().unwrap_or(5432)).await;
-        let place = Place { server: &common::url(), proxy: Some(proxy.port()), more };
+        let place = BouncerConfig { server: &common::url(), proxy: Some(proxy.port()), more };
         let bouncer = Bouncer::start(place)?;
         let schema = common::fresh_schema();
         let address = bouncer.address(&schema, &format!("&pooler=transaction&application_name={schema}"));
@@ -203,7 +203,7 @@ async fn d1_a_batch_whose_answer_the_pooler_lost_is_unknown() {
 /// A whole group is committed, and PgBouncer loses the response of the server: the group must not be applied again.
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_a_group_whose_answer_the_pooler_lost_is_applied_once() {
-    let options = Options { committers: 1, ..common::options() };
+    let options = PostgresOptions { committers: 1, ..common::options() };
     let Some(site) = Site::open(options).await else { return };
     let ledger = Arc::new(Ledger::default());
     let calls: Vec<Call> = (0..40).map(|n| Call::on(&key(&format!("s-{n}")))).collect();
@@ -296,7 +296,7 @@ async fn d1_connections_cut_in_mid_commit_behind_the_pooler_apply_every_batch_at
 /// The pooler responds while the server is unavailable. Nothing was sent to the server, so callers wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_callers_wait_while_the_pooler_cannot_reach_the_server() {
-    let options = Options { patience: Duration::from_secs(60), ..common::options() };
+    let options = PostgresOptions { patience: Duration::from_secs(60), ..common::options() };
     // The pooler gives up on a caller after a second.
     let Some(site) = Site::with(options, "query_wait_timeout = 1").await else { return };
     let ledger = Arc::new(Ledger::default());

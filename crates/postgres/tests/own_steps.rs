@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::Postgres;
 use tidelock_core::store::SharedStore;
 use tidelock_core::worker::WorkerHandle;
-use tidelock_core::workflow::{Client, Ctx, Failure, TxStep, Worker, Workflow, WorkflowEngine};
+use tidelock_core::workflow::{Ctx, Failure, TxStep, Worker, Workflow, WorkflowClient, WorkflowEngine};
 use tidelock_postgres::PostgresStore;
 
 const ORDER: Workflow<u32, i32> = Workflow::new("order");
@@ -68,7 +68,7 @@ async fn w18_effects_in_own_tables_are_there_once() {
         mine.query_one(&count, &[]).await.unwrap().get(0)
     };
     let shop = Shop { store: Arc::clone(&store), schema: schema.clone() };
-    let client = Client::new(store);
+    let client = WorkflowClient::new(store);
     let mut runs = Vec::new();
     for n in 0..u32::try_from(RUNS).unwrap() {
         runs.push(client.start(ORDER, &n).id(format!("o{n}")).await.unwrap());

@@ -85,7 +85,7 @@ impl Tx<'_> {
     }
 
     /// Takes the snapshot of a transaction above read committed.
-    async fn look(&self) {
+    async fn take_snapshot(&self) {
         self.tx.query(&format!("SELECT * FROM {}.invoices", self.schema), &[]).await.unwrap();
     }
 
@@ -332,7 +332,7 @@ async fn must_be_repeated(level: IsolationLevel, before: Batch, between: Batch, 
     let other = shop.another().await;
     other.apply(before).await.unwrap();
     let mut tx = shop.begin_at(level).await;
-    tx.look().await;
+    tx.take_snapshot().await;
     tx.invoice().await;
     other.apply(between).await.unwrap();
     let error = tx.apply(&mine).await.unwrap_err();
@@ -343,7 +343,7 @@ async fn must_be_repeated(level: IsolationLevel, before: Batch, between: Batch, 
     tx.rollback().await;
     assert_eq!(shop.invoices().await, 0);
     let mut tx = shop.begin_at(level).await;
-    tx.look().await;
+    tx.take_snapshot().await;
     tx.invoice().await;
     tx.apply(&mine).await.unwrap();
     tx.commit().await;
@@ -380,7 +380,7 @@ async fn serializable_transactions_that_contradict_each_other_do_not_both_commit
     let theirs = their_client.build_transaction().isolation_level(level).start().await.unwrap();
     let mut theirs = Tx { tx: theirs, store: &store, schema: &schema };
     for tx in [&mine, &theirs] {
-        tx.look().await;
+        tx.take_snapshot().await;
         tx.invoice().await;
     }
     let batch = |name: &str| Batch::new().append(&key(name), Expect::Absent, [sold(1)]);
@@ -431,10 +431,10 @@ async fn the_store_does_not_go_by_what_it_remembered_before_the_commit() {
 #[tokio::test]
 async fn work_is_finished_together_with_its_result() {
     let mut shop = Shop::open().await;
-    let lane: tidelock_core::id::Lane = "lane".parse().unwrap();
+    let lane: tidelock_core::id::QueueName = "lane".parse().unwrap();
     let owner = "worker".parse().unwrap();
     shop.store.apply(Batch::new().enqueue(NewWork::once(key("job"), lane.clone()))).await.unwrap();
-    let claimed = shop.store.claim(Claim::lanes(&owner, [lane], 1, LIMIT)).await.unwrap();
+    let claimed = shop.store.claim(Claim::queues(&owner, [lane], 1, LIMIT)).await.unwrap();
     let lease = claimed.grants.first().unwrap().lease();
     for commit in [false, true] {
         let mut tx = shop.begin().await;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidelock_core::clock::{Due, Timestamp};
-use tidelock_core::id::{EventType, Lane, OpId, Owner, Position, StreamVersion};
+use tidelock_core::id::{EventType, OpId, Owner, Position, QueueName, StreamVersion};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -25,7 +25,7 @@ use tidelock_core::store::{
 };
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{self, Client, NoTls};
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 
 /// A server whose log only this program reads. It vacuums and analyzes only on request.
 fn server() -> &'static Server {
@@ -40,8 +40,11 @@ fn server() -> &'static Server {
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let durable = false;
-        let options =
-            tidelock_pgserver::Options { durable, settings, ..tidelock_pgserver::Options::default() };
+        let options = tidelock_pgserver::PgServerOptions {
+            durable,
+            settings,
+            ..tidelock_pgserver::PgServerOptions::default()
+        };
         Server::start(&options).unwrap()
     })
 }
@@ -66,7 +69,7 @@ async fn open(schema: &str, name: &str) -> PostgresStore {
     let settings: Vec<String> = settings.iter().map(|(name, value)| format!("-c {name}={value}")).collect();
     let settings = settings.join(" ").replace(' ', "%20").replace('=', "%3D");
     let url = format!("{}?schema={schema}&application_name={name}&options={settings}", server().url());
-    let options = Options { committers: 1, readers: 1, ..common::options() };
+    let options = PostgresOptions { committers: 1, readers: 1, ..common::options() };
     PostgresStore::open(&url, options).await.unwrap()
 }
 
@@ -280,7 +283,7 @@ fn event() -> NewEvent {
     NewEvent::new(EventType::new("Happened").unwrap(), Payload::of(&1).unwrap())
 }
 
-fn lane(name: &str) -> Lane {
+fn queue_name(name: &str) -> QueueName {
     name.parse().unwrap()
 }
 
@@ -309,16 +312,16 @@ async fn write(watched: &mut Watched, base: i64) {
         let new = Batch::new().append(&stream, Expect::Absent, [event()]).op_id(OpId::new());
         let new =
             new.put(&document, Expect::Absent, Payload::null()).guard_document(&key("no", n), Expect::Absent);
-        let new = new.enqueue(NewWork::once(job.clone(), lane("mine")).due(Due::After(TTL)));
+        let new = new.enqueue(NewWork::once(job.clone(), queue_name("mine")).due(Due::After(TTL)));
         let new = new.guard_stream(&key("no", n), Expect::Absent);
         watched.with("writing a new row of each", FEW, store.apply(new)).await.unwrap();
         let more = Batch::new().append(&stream, Expect::Exact(StreamVersion(0)), [event()]);
         let more = more.put(&document, Expect::Any, Payload::of(&1).unwrap());
-        let more = more.enqueue(NewWork::once(job, lane("mine")).due(Due::After(TTL)));
+        let more = more.enqueue(NewWork::once(job, queue_name("mine")).due(Due::After(TTL)));
         watched.with("writing the same rows again", FEW, store.apply(more)).await.unwrap();
         let old = Batch::new().append(&key("stream", n % STREAMS), Expect::Any, [event()]);
         let old = old.merge_or_create(&key("doc", n), Payload::of(&0).unwrap(), [Delta::inc("", 1)]);
-        let old = old.enqueue(NewWork::once(key("job", n), lane("many")).due(Due::After(TTL)));
+        let old = old.enqueue(NewWork::once(key("job", n), queue_name("many")).due(Due::After(TTL)));
         watched
             .with("writing rows of old", FEW, store.apply(old.delete(&document, Expect::Exists)))
             .await
@@ -346,23 +349,23 @@ async fn finish(watched: &mut Watched, grants: &[Grant]) {
 async fn claim(watched: &mut Watched, base: i64) {
     let store = watched.store.clone();
     for n in base..base + TIMES {
-        let one = Claim::lanes(&worker(), [lane("many")], 1, TTL);
+        let one = Claim::queues(&worker(), [queue_name("many")], 1, TTL);
         let granted = watched.with("claiming one", FEW, store.claim(one)).await.unwrap();
         finish(watched, &granted.grants).await;
-        let lanes = ["many", "later", "nothing", "held"].map(lane);
-        let some = Claim::lanes(&worker(), lanes, 5, TTL);
+        let lanes = ["many", "later", "nothing", "held"].map(queue_name);
+        let some = Claim::queues(&worker(), lanes, 5, TTL);
         let granted = watched.with("claiming in four lanes", 4.0 * FEW, store.claim(some)).await.unwrap();
         finish(watched, &granted.grants).await;
-        let later = Claim::lanes(&worker(), ["later", "held"].map(lane), 9, TTL);
+        let later = Claim::queues(&worker(), ["later", "held"].map(queue_name), 9, TTL);
         let nothing = watched.with("claiming nothing", FEW, store.claim(later)).await.unwrap();
         assert!(nothing.grants.is_empty(), "{nothing:?}");
-        let named = Claim::named(&worker(), &key("lock", n), &lane("locks"), TTL);
+        let named = Claim::named(&worker(), &key("lock", n), &queue_name("locks"), TTL);
         watched.with("claiming a lock", FEW, store.claim(named)).await.unwrap();
         // A run that follows its stream, from the beginning, from the middle and from near the end.
         for part in [-1, 0, 50_000, 99_990] {
             let name = key("replay", n * 1_000_000 + part);
             let (follow, position) = (Some(long()), Some(Position(u64::try_from(LONG_AT + part).unwrap())));
-            let run = NewWork { follow, position, ..NewWork::standing(name.clone(), lane("runs")) };
+            let run = NewWork { follow, position, ..NewWork::standing(name.clone(), queue_name("runs")) };
             store.apply(Batch::new().enqueue(run)).await.unwrap();
             let following = Claim::existing(&worker(), &name, TTL).with_events(10);
             watched.with("following a long stream", FEW, store.claim(following)).await.unwrap();
@@ -371,7 +374,7 @@ async fn claim(watched: &mut Watched, base: i64) {
             let name = key("run", n * 100 + part);
             let follow = Some(key("stream", n % STREAMS));
             let position = Some(Position(u64::try_from((n % STREAMS) * EVENTS_PER_STREAM + part).unwrap()));
-            let run = NewWork { follow, position, ..NewWork::standing(name.clone(), lane("runs")) };
+            let run = NewWork { follow, position, ..NewWork::standing(name.clone(), queue_name("runs")) };
             store.apply(Batch::new().enqueue(run)).await.unwrap();
             let following = Claim::existing(&worker(), &name, TTL).with_events(10);
             let most = FEW + EVENTS_PER_STREAM as f64;
@@ -446,10 +449,10 @@ async fn operate(watched: &mut Watched) {
 async fn housekeep(watched: &mut Watched) {
     let store = watched.store.clone();
     let leased = WorkFilter { leased: Some(true), ..WorkFilter::default() };
-    let few = WorkFilter { lane: Some(lane("mine")), ..WorkFilter::default() };
+    let few = WorkFilter { lane: Some(queue_name("mine")), ..WorkFilter::default() };
     let free = WorkFilter { blocked: Some(false), leased: Some(false), ..few.clone() };
-    let rare = WorkFilter { lane: Some(lane("many")), blocked: Some(true), ..WorkFilter::default() };
-    let far = WorkFilter { lane: Some(lane("many")), ..WorkFilter::default() };
+    let rare = WorkFilter { lane: Some(queue_name("many")), blocked: Some(true), ..WorkFilter::default() };
+    let far = WorkFilter { lane: Some(queue_name("many")), ..WorkFilter::default() };
     for n in 0..TIMES {
         watched.with("d11: leased work", FEW, store.works(&leased, Page::first(10))).await.unwrap();
         watched.with("d11: a small queue", FEW, store.works(&few, Page::first(10))).await.unwrap();
@@ -540,7 +543,7 @@ struct Found {
     seen: BTreeMap<String, f64>,
 }
 
-async fn look() -> Found {
+async fn query_plans() -> Found {
     let schema = common::fresh_schema();
     let mut early = Watched::open(&schema, "early").await;
     let client = connect().await;
@@ -567,7 +570,7 @@ async fn look() -> Found {
 fn found() -> &'static Found {
     static FOUND: LazyLock<Found> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        std::thread::spawn(move || runtime.block_on(look())).join().unwrap()
+        std::thread::spawn(move || runtime.block_on(query_plans())).join().unwrap()
     });
     &FOUND
 }
@@ -668,10 +671,10 @@ async fn updates_of_what_changes_often_touch_no_index() {
     let url = format!("{}?schema={schema}", server().url());
     let store = PostgresStore::open(&url, common::options()).await.unwrap();
     let (count, stream, document) = (40, key("s", 1), key("d", 1));
-    let job = NewWork::standing(key("j", 1), lane("lane"));
+    let job = NewWork::standing(key("j", 1), queue_name("lane"));
     let first = Batch::new().append(&stream, Expect::Absent, [event()]).enqueue(job);
     store.apply(first.put(&document, Expect::Absent, Payload::of(&0).unwrap())).await.unwrap();
-    let granted = store.claim(Claim::lanes(&worker(), [lane("lane")], 1, TTL)).await.unwrap();
+    let granted = store.claim(Claim::queues(&worker(), [queue_name("lane")], 1, TTL)).await.unwrap();
     let lease = granted.grants.first().unwrap().lease();
     for n in 0..count {
         let batch = Batch::new().append(&stream, Expect::Any, [event()]);

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use bouncer::{Bouncer, CONNECTIONS, Place};
+use bouncer::{Bouncer, BouncerConfig, CONNECTIONS};
 use common::Postgres;
 use everything::do_everything;
 use tidelock_core::clock::{Clock, ManualClock};
@@ -23,14 +23,14 @@ use tidelock_core::id::EventType;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, Expect, LogQuery, NewEvent, Store, StreamQuery};
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 use tidelock_tck::{Backend, Capabilities, Database};
 
 /// The time limit for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn start() -> Option<Bouncer> {
-    Bouncer::start(Place { server: &common::url(), proxy: None, more: "" })
+    Bouncer::start(BouncerConfig { server: &common::url(), proxy: None, more: "" })
 }
 
 /// The PgBouncer of this program, if there is one.
@@ -50,7 +50,7 @@ fn inc() -> Batch {
 }
 
 /// Two stores that write to the same rows at once and then run every operation.
-async fn two_stores(address: &str, options: Options) {
+async fn two_stores(address: &str, options: PostgresOptions) {
     let mut writers = Vec::new();
     for _ in 0..2 {
         let store = PostgresStore::open(address, options.clone()).await.unwrap();
@@ -80,13 +80,13 @@ async fn two_stores(address: &str, options: Options) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_pooler_its_manners_do_no_harm() {
-    let options = Options { pooled: true, ..common::options() };
+    let options = PostgresOptions { pooled: true, ..common::options() };
     let backend = Postgres::default();
     two_stores(&common::address(&backend.schema()), options).await;
 }
 
 /// Checks that changes of other processes are noticed without LISTEN.
-async fn noticed(address: &str, watcher: Options) {
+async fn noticed(address: &str, watcher: PostgresOptions) {
     let (one, two) = (
         PostgresStore::open(address, watcher.clone()).await.unwrap(),
         PostgresStore::open(address, watcher).await.unwrap(),

@@ -12,7 +12,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{ApplyError, Batch, Delta, Refusal, Resolution, Store as _, StoreErrorKind};
 use tidelock_postgres::tokio_postgres::Client;
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 
 /// A store, another one on the same schema, and a connection for transactions of the test.
 struct Site {
@@ -27,7 +27,8 @@ impl Site {
         let backend = Postgres::default();
         let address = common::address(&backend.schema());
         let store = common::open(&address, None).await;
-        let other = PostgresStore::open(&address, Options { patience, ..common::options() }).await.unwrap();
+        let other =
+            PostgresStore::open(&address, PostgresOptions { patience, ..common::options() }).await.unwrap();
         Self { store, other, mine: common::client().await, _backend: backend }
     }
 

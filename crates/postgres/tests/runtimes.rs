@@ -56,8 +56,8 @@ fn a_store_works_after_the_runtime_that_opened_it_ended() {
         assert!((1..=9).contains(&value), "{value}");
         increment(store.clone()).await;
         let owner = tidelock_core::id::Owner::new("second").unwrap();
-        let queue = tidelock_core::id::Lane::new("jobs").unwrap();
-        let claim = Claim::lanes(&owner, [queue], 1, std::time::Duration::from_secs(10));
+        let queue = tidelock_core::id::QueueName::new("jobs").unwrap();
+        let claim = Claim::queues(&owner, [queue], 1, std::time::Duration::from_secs(10));
         assert!(store.claim(claim).await.unwrap().grants.is_empty());
         let stream = StreamQuery::forward(&counter(), 10);
         assert!(store.read_stream(stream).await.unwrap().events.is_empty());

@@ -11,8 +11,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use tempfile::TempDir;
 use tidelock_core::key::Key;
 use tidelock_core::store::{Durability, Store as _, StoreError};
-use tidelock_pgserver::{Options as ServerOptions, Server};
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_pgserver::{PgServerOptions as ServerOptions, Server};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -83,7 +83,11 @@ impl Files {
 }
 
 async fn open_at(url: &str) -> Result<PostgresStore, StoreError> {
-    PostgresStore::open(url, Options { durability: Durability::Relaxed, ..Options::default() }).await
+    PostgresStore::open(
+        url,
+        PostgresOptions { durability: Durability::Relaxed, ..PostgresOptions::default() },
+    )
+    .await
 }
 
 async fn open(server: &Server, mode: &str, roots: Option<&Path>) -> Result<PostgresStore, StoreError> {

@@ -15,7 +15,7 @@ use tidelock_core::store::{
     Batch, EventFilter, EventPage, Expect, LogQuery, NewEvent, Store as _, StreamQuery,
 };
 use tidelock_postgres::tokio_postgres::{Client, IsolationLevel};
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 
 fn stream() -> Key {
     Key::single("s").unwrap()
@@ -89,7 +89,7 @@ const SCAN: i64 = 100_000;
 /// Opens a store with a long stream whose events are all of another type than those at its ends.
 async fn long(schema: &str) -> (PostgresStore, Client) {
     // One connection, so that its statements are prepared when it matters.
-    let options = Options { readers: 1, ..common::options() };
+    let options = PostgresOptions { readers: 1, ..common::options() };
     let store = PostgresStore::open(&common::address(schema), options).await.unwrap();
     let client = common::client().await;
     let sql = format!(

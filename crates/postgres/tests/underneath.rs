@@ -17,7 +17,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Expect, LogQuery, NewEvent, Store as _, StoreErrorKind};
 use tidelock_postgres::tokio_postgres::{Client, Config};
-use tidelock_postgres::{Options, PostgresStore, migrate};
+use tidelock_postgres::{PostgresOptions, PostgresStore, migrate};
 
 /// The patience of a store that should give up: long enough to connect on a busy machine.
 const SHORT: Duration = Duration::from_secs(6);
@@ -30,8 +30,8 @@ fn append(stream: &str) -> Batch {
     Batch::new().append(&Key::single(stream).unwrap(), Expect::Any, [event()])
 }
 
-fn impatient() -> Options {
-    Options { patience: SHORT, ..common::options() }
+fn impatient() -> PostgresOptions {
+    PostgresOptions { patience: SHORT, ..common::options() }
 }
 
 /// Returns the address of a schema, with the schema as the application name.
@@ -115,7 +115,7 @@ async fn d7_an_open_that_is_dropped_leaves_nothing_queued() {
     holder.batch_execute(&format!("BEGIN; LOCK TABLE {schema}.migrations")).await.unwrap();
     let opening = tokio::spawn({
         let address = address(&schema);
-        let options = Options { patience: Duration::from_secs(600), ..common::options() };
+        let options = PostgresOptions { patience: Duration::from_secs(600), ..common::options() };
         async move { PostgresStore::open(&address, options).await }
     });
     is_waiting(&admin, &schema).await;

@@ -52,7 +52,7 @@ impl Site {
     }
 
     async fn claim(&self, limit: usize) -> Vec<Key> {
-        let claim = Claim::lanes(&owner(), ["jobs".parse().unwrap()], limit, TTL);
+        let claim = Claim::queues(&owner(), ["jobs".parse().unwrap()], limit, TTL);
         let claimed = self.store.claim(claim).await.unwrap();
         claimed.grants.into_iter().map(|grant| grant.row.key).collect()
     }
@@ -106,7 +106,7 @@ async fn d6_a_polled_unreadable_row_fails_no_neighbour() {
         tasks.spawn(async move { store.apply(put(n)).await.map(drop).map_err(|e| e.to_string()) });
         for lane in ["jobs", "others"] {
             let (store, lane) = (site.store.clone(), lane.parse().unwrap());
-            let claim = Claim::lanes(&owner(), [lane], 1, TTL);
+            let claim = Claim::queues(&owner(), [lane], 1, TTL);
             tasks.spawn(async move { store.claim(claim).await.map(drop).map_err(|e| e.to_string()) });
         }
         let lock = Key::new("lock", [n]).unwrap();
@@ -156,7 +156,7 @@ async fn d6_a_row_with_unreadable_events_holds_up_no_other() {
     let batch = Batch::new().append(&stream, Expect::Absent, [event]).enqueue(follows);
     site.store.apply(batch.enqueue(job("good"))).await.unwrap();
     site.damage("UPDATE events SET type = ''").await;
-    let claim = Claim::lanes(&owner(), ["jobs".parse().unwrap()], 5, TTL).with_events(10);
+    let claim = Claim::queues(&owner(), ["jobs".parse().unwrap()], 5, TTL).with_events(10);
     let claimed = site.store.claim(claim).await.unwrap();
     assert_eq!(claimed.grants.len(), 1, "{claimed:?}");
     assert_eq!(claimed.grants.first().map(|grant| grant.row.key.clone()), Some(key("good")));

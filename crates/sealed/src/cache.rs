@@ -13,7 +13,7 @@ use crate::cipher::Secret;
 
 /// The known state of a subject's key.
 #[derive(Clone, Debug)]
-pub(crate) enum Known {
+pub(crate) enum KeyKnowledge {
     Key(Arc<Secret>),
     Forgotten(Timestamp),
 }
@@ -22,11 +22,11 @@ pub(crate) enum Known {
 pub(crate) struct Cache {
     half: usize,
     keep: Duration,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedKey>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedKey {
     young: HashMap<String, Entry>,
     old: HashMap<String, Entry>,
     /// When the young generation began.
@@ -39,13 +39,13 @@ struct Kept {
 
 #[derive(Clone)]
 struct Entry {
-    known: Known,
+    known: KeyKnowledge,
     asked: Timestamp,
 }
 
 /// The time at which a read of the store began. Its result counts from then on, not from its arrival.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct ReadStart {
     at: Timestamp,
     forgotten: u64,
 }
@@ -62,11 +62,11 @@ impl Cache {
         let mut kept = self.kept.lock();
         if kept.epoch.replace(epoch).is_some_and(|before| before != epoch) {
             let forgotten = kept.forgotten.wrapping_add(1);
-            *kept = Kept { forgotten, epoch: Some(epoch), ..Kept::default() };
+            *kept = CachedKey { forgotten, epoch: Some(epoch), ..CachedKey::default() };
         }
     }
 
-    pub(crate) fn get(&self, subject: &str, now: Timestamp) -> Option<Known> {
+    pub(crate) fn get(&self, subject: &str, now: Timestamp) -> Option<KeyKnowledge> {
         let mut kept = self.kept.lock();
         let entry = kept.young.get(subject).or_else(|| kept.old.get(subject))?;
         if self.is_fresh(entry.asked, now) {
@@ -77,12 +77,12 @@ impl Cache {
     }
 
     /// Records the start of a read. Must be called before the store is read.
-    pub(crate) fn ask(&self, now: Timestamp) -> Asked {
-        Asked { at: now, forgotten: self.kept.lock().forgotten }
+    pub(crate) fn ask(&self, now: Timestamp) -> ReadStart {
+        ReadStart { at: now, forgotten: self.kept.lock().forgotten }
     }
 
     /// Caches the result of a read, unless a key was dropped here in the meantime.
-    pub(crate) fn answer(&self, subject: &str, known: &Known, asked: Asked) {
+    pub(crate) fn answer(&self, subject: &str, known: &KeyKnowledge, asked: ReadStart) {
         let mut kept = self.kept.lock();
         if self.half == 0 || self.keep.is_zero() || kept.forgotten != asked.forgotten {
             return;
@@ -109,7 +109,7 @@ impl Cache {
     }
 }
 
-impl Kept {
+impl CachedKey {
     fn remove(&mut self, subject: &str) {
         self.young.remove(subject);
         self.old.remove(subject);
@@ -118,7 +118,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cache, Known};
+    use super::{Cache, KeyKnowledge};
     use std::time::Duration;
     use tidelock_core::clock::Timestamp;
     use tidelock_core::id::Epoch;
@@ -127,8 +127,8 @@ mod tests {
         Timestamp::EPOCH.after(Duration::from_secs(seconds))
     }
 
-    fn known() -> Known {
-        Known::Forgotten(at(0))
+    fn known() -> KeyKnowledge {
+        KeyKnowledge::Forgotten(at(0))
     }
 
     fn cache(most: usize) -> Cache {

@@ -9,8 +9,8 @@ use tidelock_core::key::Key;
 use tidelock_core::store::{ApplyError, StoreError};
 use tidelock_core::{codes, conversions};
 
-use crate::master::MasterKeyId;
-use crate::place::Place;
+use crate::associated_data::AssociatedData;
+use crate::master_key::MasterKeyId;
 
 /// The reason why a value was not sealed, opened, forgotten or rewrapped.
 #[derive(Clone, Debug, Error)]
@@ -23,7 +23,7 @@ pub enum SealedError {
         /// The subject that the sealed value names.
         subject: String,
         /// The place at which it should have been opened.
-        place: Place,
+        place: AssociatedData,
     },
     /// The subject was forgotten, so no further value is sealed for it.
     #[error("subject {subject:?} was forgotten at {at}; seal for another subject, or do not keep the value")]
@@ -49,7 +49,7 @@ pub enum SealedError {
         /// The subject of the sealed value.
         subject: String,
         /// The place at which it was opened.
-        place: Place,
+        place: AssociatedData,
         /// The requested type.
         expected: &'static str,
     },
@@ -59,7 +59,7 @@ pub enum SealedError {
         /// The subject of the value.
         subject: String,
         /// The place of the value.
-        place: Place,
+        place: AssociatedData,
         /// The type of the value.
         given: &'static str,
     },

@@ -14,7 +14,7 @@
 //! use serde::{Deserialize, Serialize};
 //! use tidelock_core::events::{Aggregate, Events};
 //! use tidelock_core::store::MemoryStore;
-//! use tidelock_sealed::{MasterKey, Opened, Place, Sealed, Vault};
+//! use tidelock_sealed::{MasterKey, Opened, AssociatedData, Sealed, Vault};
 //!
 //! #[derive(Clone, Default, Serialize, Deserialize)]
 //! struct Customer {
@@ -42,7 +42,7 @@
 //! let events = Events::new(Arc::new(MemoryStore::new())).snapshots::<Customer>(1);
 //! let vault = Vault::new(Arc::new(MemoryStore::new()), MasterKey::generate()?);
 //!
-//! let place = Place::of(&Customer::stream("c-1")?, "email");
+//! let place = AssociatedData::of(&Customer::stream("c-1")?, "email");
 //! let email = vault.seal("c-1", &place, &"ada@example.com".to_owned()).await?;
 //! events.append::<Customer>("c-1", [CustomerEvent::Registered { email }]).await?;
 //!
@@ -59,7 +59,7 @@
 //! # What is stored
 //!
 //! A sealed value is a JSON object: `{"v": 1, "subject": …, "nonce": …, "ciphertext": …}`. The cipher is
-//! XChaCha20-Poly1305 with a random nonce. The subject and the [`Place`] are authenticated with it: a ciphertext that
+//! XChaCha20-Poly1305 with a random nonce. The subject and the [`AssociatedData`] are authenticated with it: a ciphertext that
 //! was changed, or moved to another stream, field or subject, does not open. The subject is readable: use an id, not a
 //! name.
 //!
@@ -70,23 +70,23 @@
 //! # How soon is forgotten
 //!
 //! The vault that forgets, and its clones, stop at once. Other vaults on the same keys cache unwrapped keys for at most
-//! [`Options::cache_for`], 60 seconds by default, and may open and seal during that time. With zero they read the store
+//! [`VaultOptions::cache_for`], 60 seconds by default, and may open and seal during that time. With zero they read the store
 //! each time.
 
+mod associated_data;
 mod cache;
 mod cipher;
+mod data_keys;
 mod error;
-mod keys;
-mod master;
-mod place;
+mod master_key;
 mod record;
 mod rotate;
 mod value;
 mod vault;
 
+pub use associated_data::AssociatedData;
 pub use error::SealedError;
-pub use master::{MasterKey, MasterKeyId};
-pub use place::Place;
+pub use master_key::{MasterKey, MasterKeyId};
 pub use rotate::Rewrapped;
 pub use value::{Opened, Sealed};
-pub use vault::{Options, Vault};
+pub use vault::{Vault, VaultOptions};

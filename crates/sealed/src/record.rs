@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::cipher::{Context, KEY_BYTES, Locked, Secret};
 use crate::error::SealedError;
-use crate::master::{MasterKey, MasterKeyId};
+use crate::master_key::{MasterKey, MasterKeyId};
 
 const KIND: &str = "subject_key";
 const VERSION: u32 = 1;

@@ -2,8 +2,8 @@
 
 use tidelock_core::store::{Document, Expect, Page};
 
+use crate::data_keys::{ATTEMPTS, Put};
 use crate::error::SealedError;
-use crate::keys::{ATTEMPTS, Put};
 use crate::record::{Record, Wrapped, all, key_of, subject_of};
 use crate::vault::Vault;
 

@@ -11,10 +11,10 @@ use tidelock_core::clock::{Clock, SystemClock};
 use tidelock_core::store::SharedStore;
 use zeroize::Zeroizing;
 
-use crate::cache::{Cache, Known};
+use crate::associated_data::AssociatedData;
+use crate::cache::{Cache, KeyKnowledge};
 use crate::error::SealedError;
-use crate::master::MasterKey;
-use crate::place::Place;
+use crate::master_key::MasterKey;
 use crate::value::{Opened, Sealed, VERSION};
 
 /// The longest padding, in bytes.
@@ -22,7 +22,7 @@ const MOST_PADDING: usize = 65_536;
 
 /// The options of a vault.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct VaultOptions {
     /// How long an unwrapped key may be used before the store is read again: 60 seconds. During that time another
     /// process may continue to use it after [`Vault::forget`]. With zero the vault reads the store each time.
     pub cache_for: Duration,
@@ -35,7 +35,7 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
 }
 
-impl Default for Options {
+impl Default for VaultOptions {
     fn default() -> Self {
         Self { cache_for: Duration::from_secs(60), cached: 4_096, pad_to: 64, clock: SystemClock::shared() }
     }
@@ -47,7 +47,7 @@ pub struct Vault {
     pub(crate) keys: SharedStore,
     pub(crate) master: MasterKey,
     pub(crate) older: Vec<MasterKey>,
-    pub(crate) options: Options,
+    pub(crate) options: VaultOptions,
     pub(crate) cache: Arc<Cache>,
 }
 
@@ -56,12 +56,12 @@ impl Vault {
     /// the events: a restored backup of the events then brings back no destroyed key.
     #[must_use]
     pub fn new(keys: SharedStore, master: MasterKey) -> Self {
-        Self::with_options(keys, master, Options::default())
+        Self::with_options(keys, master, VaultOptions::default())
     }
 
     /// Creates a vault with options.
     #[must_use]
-    pub fn with_options(keys: SharedStore, master: MasterKey, options: Options) -> Self {
+    pub fn with_options(keys: SharedStore, master: MasterKey, options: VaultOptions) -> Self {
         let cache = Arc::new(Cache::new(options.cached, options.cache_for));
         Self { keys, master, older: Vec::new(), options, cache }
     }
@@ -85,7 +85,7 @@ impl Vault {
     pub async fn seal<T: Serialize>(
         &self,
         subject: &str,
-        place: &Place,
+        place: &AssociatedData,
         value: &T,
     ) -> Result<Sealed<T>, SealedError> {
         let mut text = Zeroizing::new(Vec::with_capacity(256));
@@ -110,7 +110,7 @@ impl Vault {
     pub async fn open<T: DeserializeOwned>(
         &self,
         sealed: &Sealed<T>,
-        place: &Place,
+        place: &AssociatedData,
     ) -> Result<Opened<T>, SealedError> {
         let Sealed { v, subject, nonce, ciphertext, .. } = sealed;
         if *v != VERSION {
@@ -118,8 +118,8 @@ impl Vault {
             return Err(SealedError::UnknownVersion { what, found: *v, known: VERSION });
         }
         let secret = match self.key_to_open(subject).await? {
-            Known::Key(secret) => secret,
-            Known::Forgotten(at) => return Ok(Opened::Forgotten { at }),
+            KeyKnowledge::Key(secret) => secret,
+            KeyKnowledge::Forgotten(at) => return Ok(Opened::Forgotten { at }),
         };
         let text = secret
             .decrypt(&place.context(subject), nonce, ciphertext)

@@ -16,9 +16,9 @@ use serde_json::Value;
 use tidelock_core::events::{Aggregate, Events};
 use tidelock_core::key::Key;
 use tidelock_core::store::Store as _;
-use tidelock_sealed::{MasterKey, Place, Sealed, Vault};
+use tidelock_sealed::{AssociatedData, MasterKey, Sealed, Vault};
 use tidelock_sqlite::rusqlite::Connection;
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 const CANARY: &str = "canary-4e1c7f-of-a-person";
 /// Written without being sealed, to prove that the search finds existing text.
@@ -103,15 +103,15 @@ impl Site {
 }
 
 async fn stores(directory: &tempfile::TempDir) -> (SqliteStore, SqliteStore) {
-    let open = |name: &str| SqliteStore::open(directory.path().join(name), Options::default());
+    let open = |name: &str| SqliteStore::open(directory.path().join(name), SqliteOptions::default());
     (open("events.db").await.unwrap(), open("keys.db").await.unwrap())
 }
 
 /// Writes an event with a sealed text, and a snapshot of it.
-async fn register(site: &Site, vault: &Vault) -> (Events, Place) {
+async fn register(site: &Site, vault: &Vault) -> (Events, AssociatedData) {
     let events = Events::new(Arc::new(site.events.clone())).snapshots::<Customer>(1);
     let stream = Customer::stream("c-1").unwrap();
-    let place = Place::of(&stream, "email");
+    let place = AssociatedData::of(&stream, "email");
     let email = vault.seal("c-1", &place, &CANARY.to_owned()).await.unwrap();
     let happened = CustomerEvent::Registered { email, note: PLAIN.to_owned() };
     events.append::<Customer>("c-1", [happened]).await.unwrap();

@@ -10,7 +10,7 @@ use common::{Home, code, email, is_forgotten, master, read, text};
 use serde_json::Value;
 use tidelock_core::clock::Clock as _;
 use tidelock_core::store::{Batch, Expect, MemoryStore, Store as _};
-use tidelock_sealed::{Opened, Options, Sealed, Vault};
+use tidelock_sealed::{Opened, Sealed, Vault, VaultOptions};
 
 #[tokio::test]
 async fn what_was_forgotten_opens_as_forgotten() {
@@ -106,9 +106,10 @@ async fn a_clock_that_goes_back_does_not_keep_a_key() {
 #[tokio::test]
 async fn without_a_cache_another_vault_notices_at_once() {
     let home = Home::new();
-    for options in
-        [Options { cache_for: Duration::ZERO, ..home.options() }, Options { cached: 0, ..home.options() }]
-    {
+    for options in [
+        VaultOptions { cache_for: Duration::ZERO, ..home.options() },
+        VaultOptions { cached: 0, ..home.options() },
+    ] {
         let (home, options) = (Home::new(), options);
         let (here, there) = (home.vault(), home.with(options));
         let sealed = there.seal("c-1", &email("c-1"), &text()).await.unwrap();
@@ -122,7 +123,7 @@ async fn without_a_cache_another_vault_notices_at_once() {
 #[tokio::test]
 async fn more_subjects_than_the_cache_holds_are_no_trouble() {
     let home = Home::new();
-    let vault = home.with(Options { cached: 4, ..home.options() });
+    let vault = home.with(VaultOptions { cached: 4, ..home.options() });
     let mut all = Vec::new();
     for id in 0..50 {
         let id = format!("c-{id}");

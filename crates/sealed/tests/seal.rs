@@ -11,7 +11,7 @@ use proptest::prelude::{ProptestConfig, any, proptest};
 use serde_json::{Value, json};
 use tidelock_core::key::Key;
 use tidelock_core::store::limits;
-use tidelock_sealed::{Opened, Options, Place, Sealed, Vault};
+use tidelock_sealed::{AssociatedData, Opened, Sealed, Vault, VaultOptions};
 
 /// Returns the same value with changed JSON.
 fn altered<T>(sealed: &Sealed<T>, change: impl FnOnce(&mut Value)) -> Sealed<T> {
@@ -57,10 +57,10 @@ async fn it_does_not_open_at_another_place() {
     vault.seal("c-2", &email("c-2"), &text()).await.unwrap();
     let elsewhere = [
         email("c-2"),
-        Place::of(&customer, "phone"),
-        Place::of(&customer, ""),
-        Place::of(&Key::new("customer", ["c-1", "email"]).unwrap(), ""),
-        Place::of(&Key::new("customer", ["c-", "1"]).unwrap(), "email"),
+        AssociatedData::of(&customer, "phone"),
+        AssociatedData::of(&customer, ""),
+        AssociatedData::of(&Key::new("customer", ["c-1", "email"]).unwrap(), ""),
+        AssociatedData::of(&Key::new("customer", ["c-", "1"]).unwrap(), "email"),
     ];
     for place in elsewhere {
         assert_eq!(code(vault.open(&sealed, &place).await), "TL0901", "{place}");
@@ -195,7 +195,7 @@ async fn lengths_are_rounded_up() {
         assert_eq!(length(&vault, &"x".repeat(chars)).await, padded, "{chars}");
     }
     for (pad_to, padded) in [(0, 5), (1, 5), (7, 7), (4, 8), (usize::MAX, 65_536)] {
-        let vault = home.with(Options { pad_to, ..home.options() });
+        let vault = home.with(VaultOptions { pad_to, ..home.options() });
         assert_eq!(length(&vault, "abc").await, padded, "{pad_to}");
     }
     let trailing = home.vault().seal("c-1", &email("c-1"), &"blanks  ".to_owned()).await.unwrap();
@@ -236,7 +236,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let vault = Home::new().vault();
-            let place = Place::of(&Key::new("customer", [id]).unwrap(), field);
+            let place = AssociatedData::of(&Key::new("customer", [id]).unwrap(), field);
             let sealed = vault.seal(&subject, &place, &value).await.unwrap();
             let json = serde_json::to_string(&sealed).unwrap();
             let sealed: Sealed<(String, i64, Vec<Option<bool>>)> = serde_json::from_str(&json).unwrap();

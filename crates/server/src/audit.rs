@@ -25,7 +25,7 @@ pub(crate) const KEYS: usize = 1_000;
 
 /// The payload of an audit event.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Told<'a> {
+pub(crate) struct AuditEntry<'a> {
     /// The name of the caller.
     by: &'a str,
     /// The action.
@@ -39,7 +39,7 @@ pub(crate) struct Told<'a> {
     details: Value,
 }
 
-impl<'a> Told<'a> {
+impl<'a> AuditEntry<'a> {
     pub(crate) fn new(caller: &'a Caller, did: &'static str, on: impl ToString, details: Value) -> Self {
         Self { by: &caller.name, did, on: on.to_string(), request: request_id::current(), details }
     }

@@ -3,19 +3,19 @@
 //!
 //! It is safe without configuration: it wants a token for everything but `/healthz`, only shows and changes nothing, listens on
 //! this machine only, takes requests for its own names only, and has a limit for everything. Each loosening is a call of
-//! [`Options`].
+//! [`ServerOptions`].
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use tidelock_core::prelude::*;
-//! use tidelock_server::{Options, Server, Token, Tokens};
+//! use tidelock_server::{ServerOptions, Server, Token, Tokens};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store: SharedStore = Arc::new(MemoryStore::new());
 //! let token = Token::generate()?;
-//! let server = Server::new(store, Options::new(Tokens::none().read(&token)));
+//! let server = Server::new(store, ServerOptions::new(Tokens::none().read(&token)));
 //!
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 //! let shutdown = async {}; // a signal, in a program
@@ -32,9 +32,9 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use tidelock_core::prelude::*;
-//! # use tidelock_server::{Options, router};
+//! # use tidelock_server::{ServerOptions, router};
 //! # let store: SharedStore = Arc::new(MemoryStore::new());
-//! let ours = router(store, Options::behind_own_auth().host("admin.example.com"));
+//! let ours = router(store, ServerOptions::behind_own_auth().host("admin.example.com"));
 //! let app: axum::Router = axum::Router::new().nest("/tidelock", ours); // .layer(your own)
 //! ```
 //!
@@ -43,31 +43,31 @@
 //! Every write appends an event to the stream `tidelock.audit` in the same batch: both commit, or neither. The one exception is the
 //! acquisition of a lease: its event is committed under the new fence, before the response is sent.
 
+mod access_control;
 mod api;
+mod app_state;
 mod audit;
+mod auth_backoff;
+mod concurrency_limit;
 mod delivery;
 mod error;
-mod gate;
-mod guard;
-mod guesses;
-mod hushed;
-mod inspected;
-mod loosened;
+mod host;
+mod log_throttle;
 mod openapi;
+mod option_warnings;
 mod options;
-mod patient;
 mod problem;
-mod rate;
+mod rate_limit;
 mod request;
 mod request_id;
+mod route_policy;
 mod routes;
-mod seats;
+mod sanitize;
 mod serve;
-mod shared;
-mod shown;
 mod tls;
 mod token;
 mod ui;
+mod write_timeout;
 
 use std::sync::Arc;
 
@@ -77,12 +77,12 @@ use tidelock_core::store::SharedStore;
 use tokio::net::TcpListener;
 
 pub use error::ServerError;
-pub use inspected::Conflicts;
-pub use options::Options;
+pub use host::Conflicts;
+pub use options::ServerOptions;
 pub use tls::Tls;
 pub use token::{Caller, Role, Token, Tokens};
 
-use crate::shared::{App, Shared};
+use crate::app_state::{App, AppState};
 
 /// A server of one store.
 #[derive(Clone, Debug)]
@@ -93,8 +93,8 @@ pub struct Server {
 impl Server {
     /// A server that is not reached yet.
     #[must_use]
-    pub fn new(store: SharedStore, options: Options) -> Self {
-        Self { app: Shared::new(store, options) }
+    pub fn new(store: SharedStore, options: ServerOptions) -> Self {
+        Self { app: AppState::new(store, options) }
     }
 
     /// Also shows the locks of this table: they live in the memory of the program, so only the program itself can show them.
@@ -153,10 +153,10 @@ impl Server {
     }
 
     /// Serves until `shutdown` completes. Then the server accepts no connection, ends the responses that follow the log, and gives
-    /// other requests [a limited time](Options::end_time) to complete.
+    /// other requests [a limited time](ServerOptions::end_time) to complete.
     ///
     /// # Errors
-    /// [`ServerError::Beyond`] when other machines can reach the listener, and [that was not allowed](Options::beyond_this_machine)
+    /// [`ServerError::Beyond`] when other machines can reach the listener, and [that was not allowed](ServerOptions::beyond_this_machine)
     /// or there is no TLS or no token; [`ServerError::Tls`] when the files of TLS cannot be used.
     pub async fn serve(
         self,
@@ -169,7 +169,7 @@ impl Server {
 }
 
 /// The routes of a [`Server`], for an application of your own.
-pub fn router(store: SharedStore, options: Options) -> Router {
+pub fn router(store: SharedStore, options: ServerOptions) -> Router {
     Server::new(store, options).router()
 }
 

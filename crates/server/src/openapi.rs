@@ -7,10 +7,10 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
+use crate::app_state::App;
 use crate::problem::Sent;
 use crate::request::{Answered, ok};
-use crate::routes::{Lasts, ROUTES, Route, Verb};
-use crate::shared::App;
+use crate::routes::{Deadline, ROUTES, Route, Verb};
 use crate::token::Role;
 
 /// A function that returns a schema and registers the schemas that it refers to with the generator.
@@ -96,7 +96,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
             fields.insert("requestBody".to_owned(), json!({"required": true, "content": content}));
         }
         if let Some(Value::Object(responses)) = fields.get_mut("responses") {
-            if route.lasts == Lasts::Waits {
+            if route.lasts == Deadline::Waits {
                 responses.insert("202".to_owned(), well("Not yet"));
             }
             if route.path == "/api/v1/state/{key}" && route.verb == Verb::Get {

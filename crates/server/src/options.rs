@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidelock_core::lease::{MAX_TTL, MIN_TTL};
 use tokio::sync::Semaphore;
 
-use crate::rate::Rate;
+use crate::rate_limit::Rate;
 use crate::tls::Tls;
 use crate::token::Tokens;
 
@@ -22,7 +22,7 @@ pub(crate) enum Access {
 
 /// The permissions and limits of a server.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ServerOptions {
     pub(crate) access: Access,
     pub(crate) writes: bool,
     pub(crate) beyond: bool,
@@ -44,7 +44,7 @@ pub struct Options {
     pub(crate) back_off: bool,
 }
 
-impl Options {
+impl ServerOptions {
     /// Creates options with the defaults, for callers with one of these tokens.
     #[must_use]
     pub fn new(tokens: Tokens) -> Self {

@@ -21,7 +21,7 @@ use tidelock_core::workflow::WorkflowError;
 
 use crate::error::ServerError;
 use crate::request_id;
-use crate::shown::escaped;
+use crate::sanitize::escaped;
 
 /// The media type of problem responses.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -58,7 +58,7 @@ pub(crate) struct Sent<'a> {
 
 impl Problem {
     /// Creates a problem that the caller has caused. The response contains the message.
-    fn told(status: StatusCode, error: &impl Explain) -> Self {
+    fn caller_problem(status: StatusCode, error: &impl Explain) -> Self {
         let retry_after = match error.retry() {
             Retry::After(wait) => Some(seconds(wait)),
             Retry::Never | Retry::Now => None,
@@ -71,7 +71,7 @@ impl Problem {
     fn logged(status: StatusCode, error: &impl Explain) -> Self {
         let (shown, request) = (escaped(&error.to_string()), request_id::shown());
         tracing::error!(target: "tidelock::server", code = %error.code(), %request, error = %shown, "a request failed");
-        Self { detail: String::new(), ..Self::told(status, error) }
+        Self { detail: String::new(), ..Self::caller_problem(status, error) }
     }
 
     /// Returns the problem with another status.
@@ -136,7 +136,7 @@ impl From<ServerError> for Problem {
             ServerError::NoCondition { .. } => StatusCode::PRECONDITION_REQUIRED,
             ServerError::OtherCount { found, .. } => {
                 let found = json!(found);
-                return Self::told(StatusCode::CONFLICT, &error).found(found);
+                return Self::caller_problem(StatusCode::CONFLICT, &error).found(found);
             }
             ServerError::TooFast { .. } | ServerError::Guessing { .. } => StatusCode::TOO_MANY_REQUESTS,
             ServerError::TooMany { .. } | ServerError::Busy { .. } | ServerError::NotReady { .. } => {
@@ -148,7 +148,7 @@ impl From<ServerError> for Problem {
             | ServerError::Beyond { .. }
             | ServerError::Tls { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::told(status, &error)
+        Self::caller_problem(status, &error)
     }
 }
 
@@ -158,7 +158,7 @@ impl From<InvalidInput> for Problem {
             InvalidInput::Reserved { .. } => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_REQUEST,
         };
-        Self::told(status, &error)
+        Self::caller_problem(status, &error)
     }
 }
 
@@ -178,7 +178,7 @@ fn status(kind: StoreErrorKind) -> StatusCode {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error.kind {
-            StoreErrorKind::Invalid => Self::told(StatusCode::BAD_REQUEST, &error),
+            StoreErrorKind::Invalid => Self::caller_problem(StatusCode::BAD_REQUEST, &error),
             kind => Self::logged(status(kind), &error),
         }
     }
@@ -189,7 +189,7 @@ impl From<ApplyError> for Problem {
         match error {
             ApplyError::Refused(refusal) => Self::from(*refusal),
             ApplyError::Store { error: ref inner, .. } if inner.kind == StoreErrorKind::Invalid => {
-                Self::told(StatusCode::BAD_REQUEST, &error)
+                Self::caller_problem(StatusCode::BAD_REQUEST, &error)
             }
             ApplyError::Store { error: ref inner, .. } => Self::logged(status(inner.kind), &error),
         }
@@ -198,23 +198,25 @@ impl From<ApplyError> for Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        let told = |status| Self::told(status, &refusal);
+        let caller_problem = |status| Self::caller_problem(status, &refusal);
         match &refusal {
-            Refusal::Stream { found, .. } => told(StatusCode::CONFLICT).found(match found {
+            Refusal::Stream { found, .. } => caller_problem(StatusCode::CONFLICT).found(match found {
                 StreamFound::Absent => json!({"version": null}),
                 StreamFound::At(version) => json!({"version": version}),
             }),
-            Refusal::Document { found, .. } => told(StatusCode::PRECONDITION_FAILED).found(match &**found {
-                DocumentFound::Present(document) => json!({"version": document.version}),
-                DocumentFound::Absent | DocumentFound::Gone(_) => json!({"version": null}),
-            }),
-            Refusal::Fenced { holder, .. } => told(StatusCode::CONFLICT).found(match &**holder {
+            Refusal::Document { found, .. } => {
+                caller_problem(StatusCode::PRECONDITION_FAILED).found(match &**found {
+                    DocumentFound::Present(document) => json!({"version": document.version}),
+                    DocumentFound::Absent | DocumentFound::Gone(_) => json!({"version": null}),
+                })
+            }
+            Refusal::Fenced { holder, .. } => caller_problem(StatusCode::CONFLICT).found(match &**holder {
                 Holder::Held(lease) => json!({"holder": lease}),
                 Holder::Nobody | Holder::Gone => json!({"holder": null}),
             }),
-            Refusal::NotFound { .. } => told(StatusCode::NOT_FOUND),
-            Refusal::Invalid(_) => told(StatusCode::BAD_REQUEST),
-            _ => told(StatusCode::CONFLICT),
+            Refusal::NotFound { .. } => caller_problem(StatusCode::NOT_FOUND),
+            Refusal::Invalid(_) => caller_problem(StatusCode::BAD_REQUEST),
+            _ => caller_problem(StatusCode::CONFLICT),
         }
     }
 }
@@ -226,10 +228,10 @@ impl From<LeaseError> for Problem {
             LeaseError::Write(inner) => (*inner).into(),
             LeaseError::Held { ref owner, fence, since, until, .. } => {
                 let holder = json!({"owner": owner, "fence": fence, "leased_at": since, "expires_at": until});
-                Self::told(StatusCode::CONFLICT, &error).found(json!({"holder": holder}))
+                Self::caller_problem(StatusCode::CONFLICT, &error).found(json!({"holder": holder}))
             }
             LeaseError::NoKeeper { .. } => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
-            _ => Self::told(StatusCode::CONFLICT, &error),
+            _ => Self::caller_problem(StatusCode::CONFLICT, &error),
         }
     }
 }
@@ -242,13 +244,15 @@ impl From<WorkflowError> for Problem {
             WorkflowError::Lease(inner) => (*inner).into(),
             WorkflowError::Invalid(inner) => inner.into(),
             WorkflowError::UnknownRun { .. } | WorkflowError::UnknownWorkflow { .. } => {
-                Self::told(StatusCode::NOT_FOUND, &error)
+                Self::caller_problem(StatusCode::NOT_FOUND, &error)
             }
-            WorkflowError::UnknownSignal { .. } => Self::told(StatusCode::UNPROCESSABLE_ENTITY, &error),
+            WorkflowError::UnknownSignal { .. } => {
+                Self::caller_problem(StatusCode::UNPROCESSABLE_ENTITY, &error)
+            }
             WorkflowError::Twice { .. } | WorkflowError::NoRuntime => {
                 Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error)
             }
-            _ => Self::told(StatusCode::CONFLICT, &error),
+            _ => Self::caller_problem(StatusCode::CONFLICT, &error),
         }
     }
 }
@@ -259,9 +263,9 @@ impl From<ScheduleError> for Problem {
             ScheduleError::Store(inner) => inner.into(),
             ScheduleError::Write(inner) => (*inner).into(),
             ScheduleError::Invalid(inner) => inner.into(),
-            ScheduleError::UnknownTask { .. } => Self::told(StatusCode::NOT_FOUND, &error),
+            ScheduleError::UnknownTask { .. } => Self::caller_problem(StatusCode::NOT_FOUND, &error),
             ScheduleError::Archived { .. } | ScheduleError::TooMany { .. } => {
-                Self::told(StatusCode::CONFLICT, &error)
+                Self::caller_problem(StatusCode::CONFLICT, &error)
             }
             _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
         }
@@ -274,10 +278,10 @@ impl From<ReactionsError> for Problem {
             ReactionsError::Store(inner) => inner.into(),
             ReactionsError::Write(inner) => (*inner).into(),
             ReactionsError::Lease(inner) => (*inner).into(),
-            ReactionsError::Unknown { .. } => Self::told(StatusCode::NOT_FOUND, &error),
-            ReactionsError::Running { .. } => Self::told(StatusCode::CONFLICT, &error),
+            ReactionsError::Unknown { .. } => Self::caller_problem(StatusCode::NOT_FOUND, &error),
+            ReactionsError::Running { .. } => Self::caller_problem(StatusCode::CONFLICT, &error),
             ReactionsError::Invalid { .. } | ReactionsError::Name { .. } => {
-                Self::told(StatusCode::UNPROCESSABLE_ENTITY, &error)
+                Self::caller_problem(StatusCode::UNPROCESSABLE_ENTITY, &error)
             }
             _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
         }
@@ -289,7 +293,7 @@ impl From<StateError> for Problem {
         match error {
             StateError::Read(inner) => inner.into(),
             StateError::Write(inner) => (*inner).into(),
-            StateError::History { .. } => Self::told(StatusCode::CONFLICT, &error),
+            StateError::History { .. } => Self::caller_problem(StatusCode::CONFLICT, &error),
             _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
         }
     }

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::Page;
 
+use crate::app_state::App;
 use crate::error::ServerError;
 use crate::problem::Problem;
-use crate::shared::App;
-use crate::shown::escaped;
+use crate::sanitize::escaped;
 
 /// The maximum number of rows in a page.
 pub(crate) const PAGE_ROWS: usize = 1_000;
@@ -26,9 +26,9 @@ const SOME_ROWS: usize = 100;
 pub(crate) type Answered = Result<Response, Problem>;
 
 /// Extractor of the query parameters.
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequestParts<App> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<App> for QueryParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
@@ -40,16 +40,16 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Asked<T> {
 }
 
 /// Extractor of the name in the path.
-pub(crate) struct Named(pub(crate) String);
+pub(crate) struct PathName(pub(crate) String);
 
-impl Named {
+impl PathName {
     /// Parses the name as a key.
     pub(crate) fn key(&self) -> Result<Key, Problem> {
         Ok(self.0.parse()?)
     }
 }
 
-impl FromRequestParts<App> for Named {
+impl FromRequestParts<App> for PathName {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {

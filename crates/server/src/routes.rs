@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 
 use crate::api::{events, health, info, leases, locks, metrics, overview};
 use crate::api::{reactions, runs, schedules, state, streams, work};
+use crate::app_state::App;
 use crate::openapi::{Describe, shape};
-use crate::shared::App;
 use crate::token::Role;
-use crate::{gate, guard, openapi, ui};
+use crate::{access_control, openapi, route_policy, ui};
 
 /// The HTTP method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Verb {
 
 /// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lasts {
+pub(crate) enum Deadline {
     /// The request time of the options.
     Short,
     /// The request time of the options, plus the longest wait that a caller may ask for.
@@ -48,7 +48,7 @@ pub(crate) struct Route {
     pub(crate) verb: Verb,
     pub(crate) path: &'static str,
     pub(crate) role: Role,
-    pub(crate) lasts: Lasts,
+    pub(crate) lasts: Deadline,
     /// The summary in the OpenAPI description.
     pub(crate) summary: &'static str,
     /// The query parameters. Names that end in `!` are required.
@@ -68,7 +68,7 @@ impl Route {
             verb: Verb::Get,
             path,
             role: Role::Read,
-            lasts: Lasts::Short,
+            lasts: Deadline::Short,
             summary,
             query: &[],
             body: None,
@@ -151,7 +151,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::write(Verb::Post, "/api/v1/runs", "Start a run of a registered workflow", || post(runs::start)).body::<runs::Start>().answers::<runs::Started>(201),
     Route::read("/api/v1/runs/{run}", "A run", || get(runs::show)).answers::<shape::Run>(200),
     Route::read("/api/v1/runs/{run}/steps", "Steps of a run", || get(runs::steps)).query(&["cursor", "limit"]).answers::<runs::Steps<'static>>(200),
-    Route { lasts: Lasts::Waits, ..Route::read("/api/v1/runs/{run}/result", "Result of a run; waits for it, and returns 202 while the run is in progress", || get(runs::result)) }
+    Route { lasts: Deadline::Waits, ..Route::read("/api/v1/runs/{run}/result", "Result of a run; waits for it, and returns 202 while the run is in progress", || get(runs::result)) }
         .query(&["wait"]).answers::<runs::Ended>(200),
     Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a signal to a run", || post(runs::signal)).body::<runs::Signal>().answers::<runs::RunId>(202),
     Route::write(Verb::Post, "/api/v1/runs/{run}/cancel", "Cancel a run", || post(runs::cancel)).body::<runs::Reason>().answers::<runs::RunId>(202),
@@ -171,7 +171,7 @@ pub(crate) const ROUTES: &[Route] = &[
         .body::<reactions::Operate>().answers::<work::Operated>(200),
 
     Route::read("/api/v1/schedules", "Schedules in the order of their names", || get(schedules::list)).query(&["cursor", "limit"]).answers::<schedules::Listing>(200),
-    Route::read("/api/v1/schedules/{schedule}", "A schedule with its next times and last runs", || get(schedules::show)).answers::<schedules::Whole>(200),
+    Route::read("/api/v1/schedules/{schedule}", "A schedule with its next times and last runs", || get(schedules::show)).answers::<schedules::ScheduleDetails>(200),
     Route::write(Verb::Post, "/api/v1/schedules/{schedule}/run", "Trigger a run now", || post(schedules::run)).body::<schedules::Empty>().answers::<schedules::Triggered>(202),
     Route::write(Verb::Post, "/api/v1/schedules/{schedule}/pause", "Pause a schedule", || post(schedules::pause)).body::<runs::Reason>().answers::<schedules::ScheduleName>(202),
     Route::write(Verb::Post, "/api/v1/schedules/{schedule}/resume", "Resume a schedule", || post(schedules::resume)).body::<schedules::Empty>().answers::<schedules::ScheduleName>(202),
@@ -187,8 +187,8 @@ pub(crate) fn is_open(method: &Method, path: &str) -> bool {
 pub(crate) fn router(app: &App) -> Router {
     let mut router = ui::router();
     for route in ROUTES {
-        let layer = from_fn_with_state((App::clone(app), route), guard::guard);
+        let layer = from_fn_with_state((App::clone(app), route), route_policy::guard);
         router = router.route(route.path, (route.handler)().route_layer(layer));
     }
-    router.layer(from_fn_with_state(App::clone(app), gate::gate)).with_state(App::clone(app))
+    router.layer(from_fn_with_state(App::clone(app), access_control::gate)).with_state(App::clone(app))
 }

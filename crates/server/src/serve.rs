@@ -20,11 +20,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::app_state::App;
 use crate::error::ServerError;
 use crate::options::Access;
-use crate::patient::Patient;
-use crate::shared::App;
 use crate::tls::Loaded;
+use crate::write_timeout::WriteTimeout;
 
 /// The maximum size of the head of a request, in bytes.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -108,7 +108,7 @@ impl Connections {
         let app = App::clone(&self.app);
         app.counts.connections.fetch_add(1, Ordering::Relaxed);
         let counted = Counted { app: App::clone(&app), _seat: seat };
-        let service = Known { from, router: TowerToHyperService::new(self.router.clone()) };
+        let service = WithPeer { from, router: TowerToHyperService::new(self.router.clone()) };
         let connection = Connection { app, service, watcher: self.graceful.watcher() };
         let (tls, mut cut) = (self.tls.clone(), self.cut.subscribe());
         tokio::spawn(async move {
@@ -124,13 +124,13 @@ impl Connections {
 /// A connection, from its first byte on.
 struct Connection {
     app: App,
-    service: Known,
+    service: WithPeer,
     watcher: Watcher,
 }
 
 impl Connection {
     async fn run(self, stream: TcpStream, tls: Option<Arc<Loaded>>) {
-        let stream = Patient::new(stream, self.app.options.write_time);
+        let stream = WriteTimeout::new(stream, self.app.options.write_time);
         match tls {
             None => self.speak(stream).await,
             Some(tls) => match self.agree(stream, &tls).await {
@@ -171,12 +171,12 @@ impl Connection {
 }
 
 /// The router with the peer address, which it adds to every request.
-struct Known {
+struct WithPeer {
     from: SocketAddr,
     router: TowerToHyperService<Router>,
 }
 
-impl Service<Request<Incoming>> for Known {
+impl Service<Request<Incoming>> for WithPeer {
     type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
     type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
     type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;

@@ -15,7 +15,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 
 use crate::error::ServerError;
-use crate::shown::escaped;
+use crate::sanitize::escaped;
 
 /// The minimum time between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl Loaded {
         if self.is_due(Instant::now()) {
             let this = Arc::clone(self);
             // File access may block. A check that is cut short is repeated later.
-            drop(tokio::task::spawn_blocking(move || this.look()).await);
+            drop(tokio::task::spawn_blocking(move || this.reload_if_changed()).await);
         }
         Arc::clone(&self.now().config)
     }
@@ -168,7 +168,7 @@ impl Loaded {
     }
 
     /// Reloads the files if they have changed. Unusable files are not read again until they change once more.
-    fn look(&self) {
+    fn reload_if_changed(&self) {
         let stamps = self.files.stamps();
         if self.now().stamps == stamps {
             return;

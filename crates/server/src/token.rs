@@ -169,7 +169,7 @@ pub(crate) fn digest(text: &str) -> Digested {
 
 /// The authenticated caller of a request.
 ///
-/// Where [tokens are left to your own layer](crate::Options::behind_own_auth), that layer may insert a `Caller` into the extensions of
+/// Where [tokens are left to your own layer](crate::ServerOptions::behind_own_auth), that layer may insert a `Caller` into the extensions of
 /// the request. It must wrap the router. Without a `Caller`, the request may do everything that the server allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {

@@ -11,7 +11,7 @@ use axum::routing::get;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
 
-use crate::shared::App;
+use crate::app_state::App;
 
 /// The content security policy of the pages. They may load scripts, styles, images and data from this server only. Trusted types
 /// prevent text from becoming markup.

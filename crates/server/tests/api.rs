@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Answer, Site, encoded};
+use common::{Site, TestResponse, encoded};
 use serde_json::{Value, json};
 use tidelock::lease::{self, LeaseError};
 use tidelock::prelude::*;
@@ -18,7 +18,7 @@ fn key(text: &str) -> Key {
     text.parse().unwrap()
 }
 
-async fn append(site: &Site, stream: &str, expected: Value, events: Value) -> Answer {
+async fn append(site: &Site, stream: &str, expected: Value, events: Value) -> TestResponse {
     let path = format!("/api/v1/streams/{}/events", encoded(stream));
     site.post(&path, &json!({"expected": expected, "events": events})).await
 }
@@ -135,7 +135,7 @@ async fn what_does_not_read_is_told() {
     assert_eq!(broken.send().await.refused(400), "TL1308");
 }
 
-async fn put(site: &Site, key: &str, condition: (&str, &str), value: Value) -> Answer {
+async fn put(site: &Site, key: &str, condition: (&str, &str), value: Value) -> TestResponse {
     let ask = site.ask("PUT", &format!("/api/v1/state/{}", encoded(key)));
     ask.header(condition.0, condition.1).json(&json!({"value": value})).send().await
 }
@@ -184,7 +184,7 @@ async fn a_condition_that_is_none_is_refused() {
 async fn a_write_keeps_the_expiry_and_is_told_in_the_history(site: Site) {
     let value = Payload::of(&1).unwrap();
     let until = Due::After(Duration::from_secs(3_600));
-    let told = history_batch(&key("k"), tidelock::state::PastChange::Put(value.clone()), 1).unwrap();
+    let told = history_batch(&key("k"), tidelock::state::HistoryChange::Put(value.clone()), 1).unwrap();
     site.store
         .apply(Batch::new().put_until(&key("k"), Expect::Absent, value, until).and(told))
         .await
@@ -217,7 +217,7 @@ async fn lists_are_read_page_by_page(site: Site) {
     }
 }
 
-async fn take(site: &Site, key: &str, owner: &str, ttl_ms: u64) -> Answer {
+async fn take(site: &Site, key: &str, owner: &str, ttl_ms: u64) -> TestResponse {
     site.post(&format!("/api/v1/leases/{}", encoded(key)), &json!({"owner": owner, "ttl_ms": ttl_ms})).await
 }
 
@@ -375,14 +375,14 @@ async fn d15_documents_and_streams_beside_others_are_not_written() {
 }
 
 async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
-    let (lane, owner): (Lane, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
+    let (lane, owner): (QueueName, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
     for n in 0..3 {
         site.store
             .apply(Batch::new().enqueue(NewWork::once(key(&format!("mail({n})")), lane.clone())))
             .await
             .unwrap();
     }
-    let claim = Claim::lanes(&owner, [lane], 3, Duration::from_secs(30));
+    let claim = Claim::queues(&owner, [lane], 3, Duration::from_secs(30));
     for grant in site.store.claim(claim).await.unwrap().grants {
         site.store.apply(Batch::new().block(&grant.lease(), "no \u{202e} such address")).await.unwrap();
     }

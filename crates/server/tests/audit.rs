@@ -14,12 +14,12 @@ use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::{Grant, WorkFilter};
-use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
-use tidelock_server::{Options, Server, Token, Tokens};
+use tidelock::workflow::{Ctx, Failure, Signal, Worker, Workflow, WorkflowClient};
+use tidelock_server::{Server, ServerOptions, Token, Tokens};
 use tower::ServiceExt as _;
 
 const APPROVED: Signal<bool> = Signal::new("approved");
-const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
+const ORDER: Workflow<Value, Value> = Workflow::new("order").accepts(APPROVED);
 
 /// Waits for approval after a step.
 async fn order(cx: &Ctx, _: Value) -> Result<Value, Failure> {
@@ -31,7 +31,7 @@ async fn order(cx: &Ctx, _: Value) -> Result<Value, Failure> {
 async fn filled() -> SharedStore {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let worker = Worker::new(Arc::clone(&store)).register(ORDER, order).start().await.unwrap();
-    let client = Client::new(Arc::clone(&store));
+    let client = WorkflowClient::new(Arc::clone(&store));
     client.start(ORDER, &json!({})).id("r").await.unwrap();
     while client.steps("r").await.unwrap().is_empty() {
         tokio::task::yield_now().await;
@@ -48,7 +48,7 @@ async fn filled() -> SharedStore {
     let key = Key::new("order", ["bad"]).unwrap();
     store.apply(Batch::new().append(&key, Expect::Absent, [placed])).await.unwrap();
     let running = Reactions::new(Arc::clone(&store)).with(reaction).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
     store
 }
@@ -137,7 +137,7 @@ async fn a_request_has_one_name_in_its_answer_in_the_audit_and_in_the_log() {
 #[tokio::test]
 async fn a_token_with_a_name_writes_under_it() {
     let (store, token) = (filled().await, Token::generate().unwrap());
-    let options = Options::new(Tokens::none().write_as("ada", &token)).allow_writes();
+    let options = ServerOptions::new(Tokens::none().write_as("ada", &token)).allow_writes();
     let request = http::Request::post("/api/v1/schedules/t/pause").header("host", "localhost");
     let request = request.header("authorization", format!("Bearer {}", token.reveal()));
     let request = request.header("content-type", "application/json").body(r#"{"reason": "x"}"#.to_owned());
@@ -149,7 +149,7 @@ async fn a_token_with_a_name_writes_under_it() {
 /// Creates a store with `count` blocked rows.
 async fn blocked(count: usize) -> SharedStore {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let lane: tidelock::id::Lane = "mails".parse().unwrap();
+    let lane: tidelock::id::QueueName = "mails".parse().unwrap();
     let keys: Vec<Key> = (0..count).map(|n| Key::new("mail", [format!("m-{n:06}")]).unwrap()).collect();
     for some in keys.chunks(5_000) {
         let enqueue = |batch: Batch, key: &Key| batch.enqueue(NewWork::once(key.clone(), lane.clone()));
@@ -157,7 +157,7 @@ async fn blocked(count: usize) -> SharedStore {
     }
     let owner: tidelock::id::Owner = "w".parse().unwrap();
     loop {
-        let claim = Claim::lanes(&owner, [lane.clone()], 1_000, Duration::from_secs(60));
+        let claim = Claim::queues(&owner, [lane.clone()], 1_000, Duration::from_secs(60));
         let granted = store.claim(claim).await.unwrap().grants;
         if granted.is_empty() {
             return store;

@@ -14,9 +14,9 @@ use sha2::{Digest as _, Sha256};
 use tidelock::lock::LockClass;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
-use tidelock::state::{PastChange, history_batch};
+use tidelock::state::{HistoryChange, history_batch};
 use tidelock::store::Delta;
-use tidelock_server::{Conflicts, Options, Server, Token, Tokens};
+use tidelock_server::{Conflicts, Server, ServerOptions, Token, Tokens};
 
 fn ui() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("ui")
@@ -78,7 +78,7 @@ async fn the_first_page_is_found_from_wherever_the_server_is_mounted() {
             "{path}"
         );
     }
-    let router = tidelock_server::router(Arc::clone(&site.store), Options::behind_own_auth());
+    let router = tidelock_server::router(Arc::clone(&site.store), ServerOptions::behind_own_auth());
     let app: axum::Router = axum::Router::new().nest("/admin/store", router);
     let request =
         http::Request::get("/admin/store").header("host", "localhost").body(axum::body::Body::empty());
@@ -152,7 +152,7 @@ async fn stuck() -> (Site, tidelock::worker::WorkerHandle<tidelock::reactions::R
         site.store.apply(Batch::new().append(&key, Expect::Absent, [placed])).await.unwrap();
     }
     let running = Reactions::new(Arc::clone(&site.store)).with(reaction).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     (site, running)
 }
 
@@ -184,7 +184,7 @@ async fn verbs_count_first_and_want_that_number() {
     assert_eq!(site.post(operate, &json!({"verb": "park", "blocked": true})).await.refused(400), "TL1308");
     assert!(site.audit().await.is_empty());
     site.post(operate, &json!({"verb": "park", "blocked": true, "confirm": 1})).await.when(200);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(site.audit().await, ["write park mail"]);
     let parked = site.get("/api/v1/reactions/mail/dead-letters").await.when(200);
     assert_eq!(parked["dead_letters"][0]["key"], "order(\"bad\")");
@@ -233,7 +233,7 @@ async fn a_document_is_shown_as_it_was() {
     assert_eq!(site.get(&format!("/api/v1/state/{key}/history/3")).await.refused(404), "TL1307");
     assert_eq!(site.get("/api/v1/state/conflicts").await.when(200)["shown"], false);
     let token = Token::generate().unwrap();
-    let server = Server::new(Arc::clone(&site.store), Options::new(Tokens::none().write(&token)))
+    let server = Server::new(Arc::clone(&site.store), ServerOptions::new(Tokens::none().write(&token)))
         .conflicts(&conflicts);
     let request = http::Request::get("/api/v1/state/conflicts").header("host", "localhost");
     let request = request.header("authorization", format!("Bearer {}", token.reveal()));
@@ -253,7 +253,7 @@ async fn a_history_is_read_to_its_end_also_when_pages_are_full_of_bytes() {
     // The total size exceeds a page of the store, but the number of writes fits a page of the API.
     let value = Payload::of(&"x".repeat(4_000_000)).unwrap();
     for _ in 0..18 {
-        let told = history_batch(&key, PastChange::Put(value.clone()), 1).unwrap();
+        let told = history_batch(&key, HistoryChange::Put(value.clone()), 1).unwrap();
         site.store.apply(told).await.unwrap();
     }
     let (mut seen, mut before) = (Vec::new(), String::new());
@@ -269,10 +269,11 @@ async fn a_history_is_read_to_its_end_also_when_pages_are_full_of_bytes() {
 #[tokio::test]
 async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
     let (site, key) = (Site::new(), Key::single("k").unwrap());
-    let told = |change: PastChange| history_batch(&key, change, 1).unwrap();
-    site.store.apply(told(PastChange::Put(Payload::of(&json!({"n": 0})).unwrap()))).await.unwrap();
+    let told = |change: HistoryChange| history_batch(&key, change, 1).unwrap();
+    site.store.apply(told(HistoryChange::Put(Payload::of(&json!({"n": 0})).unwrap()))).await.unwrap();
     let add = Delta::Inc { path: "/n".to_owned(), by: 1.into() };
-    let merges = (0..5_400).fold(Batch::new(), |all, _| all.and(told(PastChange::Merge(vec![add.clone()]))));
+    let merges =
+        (0..5_400).fold(Batch::new(), |all, _| all.and(told(HistoryChange::Merge(vec![add.clone()]))));
     site.store.apply(merges).await.unwrap();
     assert_eq!(site.get("/api/v1/state/k/history/4000").await.when(200)["value"]["n"], 4_000);
     let many = site.get("/api/v1/state/k/history/5400").await;
@@ -294,7 +295,7 @@ static ACCOUNT: LockClass = LockClass::new("inspector-account");
 async fn asked_of(locks: &Locks, path: &str) -> String {
     let token = Token::generate().unwrap();
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let router = Server::new(store, Options::new(Tokens::none().read(&token))).locks(locks).router();
+    let router = Server::new(store, ServerOptions::new(Tokens::none().read(&token))).locks(locks).router();
     let request = http::Request::get(path).header("host", "localhost");
     let request =
         request.header("authorization", format!("Bearer {}", token.reveal())).body(axum::body::Body::empty());
@@ -359,7 +360,7 @@ async fn tasks_are_asked_for_over_the_api() {
     assert_eq!(site.get("/api/v1/schedules/t").await.when(200)["doing"]["state"], "paused");
     site.post("/api/v1/schedules/t/resume", &json!({})).await.when(202);
     site.post("/api/v1/schedules/t/run", &json!({})).await.when(202);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(site.get("/api/v1/schedules/t").await.when(200)["history"][0]["outcome"], "succeeded");
     assert_eq!(site.audit().await, ["write pause t", "write resume t", "write run t"]);
     running.shutdown().await;
@@ -376,7 +377,7 @@ async fn the_lag_of_a_reaction_counts_events_that_wait_at_blocked_keys() {
     let key = Key::new("order", ["o"]).unwrap();
     store.apply(Batch::new().append(&key, Expect::Absent, [placed])).await.unwrap();
     let running = Reactions::new(Arc::clone(&store)).with(reaction).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
     clock.advance(Duration::from_mins(10));
     let site = Site::writing(store);
@@ -402,7 +403,7 @@ async fn a_server_is_not_ready_when_a_part_of_its_program_or_its_store_is_not() 
     let store: SharedStore = Arc::clone(&away) as _;
     let token = Token::generate().unwrap();
     let seen = Arc::clone(&stuck);
-    let router = Server::new(store, Options::new(Tokens::none().read(&token)))
+    let router = Server::new(store, ServerOptions::new(Tokens::none().read(&token)))
         .probe("the drain loop", move || {
             if seen.load(Ordering::SeqCst) { Err("it came round 40 s ago".to_owned()) } else { Ok(()) }
         })

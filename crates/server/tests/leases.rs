@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use common::listening::LONG;
-use common::{Answer, Site};
+use common::{Site, TestResponse};
 use serde_json::json;
 use tidelock::lease;
 use tokio::sync::Notify;
@@ -23,7 +23,7 @@ struct Cut<F> {
 
 /// Polls a request until it is pending for the n-th time, waits until the server wakes it, and drops it unread. Returns whether
 /// the request got that far.
-async fn leaves_when_woken(request: impl Future<Output = Answer>, wakes: u32) -> bool {
+async fn leaves_when_woken(request: impl Future<Output = TestResponse>, wakes: u32) -> bool {
     let mut request = Box::pin(request);
     for _ in 0..wakes {
         let woken = Arc::new(Woken::default());
@@ -60,7 +60,7 @@ impl<F: Future> Future for Cut<F> {
     }
 }
 
-async fn take(site: &Site, owner: &str) -> Answer {
+async fn take(site: &Site, owner: &str) -> TestResponse {
     site.post("/api/v1/leases/k", &json!({"owner": owner, "ttl_ms": 3_600_000})).await
 }
 

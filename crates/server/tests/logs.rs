@@ -13,7 +13,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use tidelock::prelude::*;
-use tidelock_server::{Caller, Options, Role, Token};
+use tidelock_server::{Caller, Role, ServerOptions, Token};
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
 
@@ -108,8 +108,10 @@ const EVIL: &str = "a\r\nWARN forged\u{1b}[2J\u{202e}b\u{2066}";
 async fn a_name_does_not_forge_a_line() {
     let logged = Logged::here();
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let ours =
-        tidelock_server::router(Arc::clone(&store), Options::behind_own_auth().allow_writes().host(EVIL));
+    let ours = tidelock_server::router(
+        Arc::clone(&store),
+        ServerOptions::behind_own_auth().allow_writes().host(EVIL),
+    );
     let known = from_fn(async |mut request: axum::extract::Request, next: axum::middleware::Next| {
         request.extensions_mut().insert(Caller { role: Role::Write, name: EVIL.to_owned() });
         next.run(request).await

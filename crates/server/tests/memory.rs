@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::listening::listen;
-use tidelock_server::Options;
+use tidelock_server::ServerOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -44,7 +44,7 @@ async fn sent(address: SocketAddr, head: &str, body: &[u8]) -> std::io::Result<S
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_clients_with_large_bodies_do_not_take_the_memory() {
     // All clients share a machine that may be slow, so the timeouts are long. The test measures memory only.
-    let patient = |options: Options| options.any_rate().head_time(PATIENCE).request_time(PATIENCE);
+    let patient = |options: ServerOptions| options.any_rate().head_time(PATIENCE).request_time(PATIENCE);
     let site = listen(patient).await;
     let body = Arc::new(vec![b'x'; 1024 * 1024]);
     let more = "if-none-match: *\r\ncontent-type: application/json\r\ncontent-length: 1048576\r\nconnection: close\r\n";

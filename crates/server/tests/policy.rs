@@ -11,7 +11,7 @@ use common::Site;
 use http::Request;
 use serde_json::json;
 use tidelock::prelude::*;
-use tidelock_server::{Caller, Options, Role, Token, routes};
+use tidelock_server::{Caller, Role, ServerOptions, Token, routes};
 use tower::ServiceExt as _;
 
 /// Returns a path of a route, with names in place of the parameters.
@@ -271,7 +271,7 @@ async fn every_answer_tells_browsers_to_do_nothing_with_it() {
 }
 
 /// Builds an application with its own authentication layer. The `x-user` header names the caller.
-fn application(store: &SharedStore, options: Options) -> axum::Router {
+fn application(store: &SharedStore, options: ServerOptions) -> axum::Router {
     let ours = tidelock_server::router(Arc::clone(store), options);
     let known = from_fn(async |mut request: axum::extract::Request, next: axum::middleware::Next| {
         if let Some(user) = request.headers().get("x-user").map(|user| user.to_str().unwrap().to_owned()) {
@@ -286,7 +286,7 @@ fn application(store: &SharedStore, options: Options) -> axum::Router {
 #[tokio::test]
 async fn mounted_behind_an_own_layer_the_callers_are_its_own() {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let app = application(&store, Options::behind_own_auth().allow_writes());
+    let app = application(&store, ServerOptions::behind_own_auth().allow_writes());
     let put = async |user: &str, key: &str| {
         let request = Request::put(format!("/tidelock/api/v1/state/{key}")).header("host", "localhost");
         let request = request
@@ -304,7 +304,7 @@ async fn mounted_behind_an_own_layer_the_callers_are_its_own() {
 #[tokio::test]
 async fn where_tokens_count_nobody_else_says_who_calls() {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let app = application(&store, Options::new(tidelock_server::Tokens::none()).allow_writes());
+    let app = application(&store, ServerOptions::new(tidelock_server::Tokens::none()).allow_writes());
     let request = Request::get("/tidelock/readyz").header("host", "localhost").header("x-user", "root");
     let status = app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status();
     assert_eq!(status, 401);

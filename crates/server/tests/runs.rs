@@ -12,7 +12,7 @@ use tidelock::worker::WorkerHandle;
 use tidelock::workflow::{Ctx, Failure, Signal, Worker, Workflow, WorkflowEngine};
 
 const APPROVED: Signal<bool> = Signal::new("approved");
-const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
+const ORDER: Workflow<Value, Value> = Workflow::new("order").accepts(APPROVED);
 
 /// Waits for approval, and fails without it.
 async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {

@@ -60,7 +60,7 @@ async fn fill(store: &SharedStore) {
         Batch::new().append(&key, Expect::Any, std::iter::repeat_with(one).take(events / streams))
     };
     apply_all(store, (0..streams).map(append)).await;
-    let lane: tidelock::id::Lane = "mails".parse().unwrap();
+    let lane: tidelock::id::QueueName = "mails".parse().unwrap();
     let rows: Vec<usize> = (0..scaled(100_000)).collect();
     let work = rows.chunks(500).map(|chunk| {
         chunk.iter().fold(Batch::new(), |batch, row| {
@@ -69,7 +69,7 @@ async fn fill(store: &SharedStore) {
         })
     });
     apply_all(store, work).await;
-    let client = tidelock::workflow::Client::new(Arc::clone(store));
+    let client = tidelock::workflow::WorkflowClient::new(Arc::clone(store));
     let workflow: tidelock::workflow::Workflow<u32, u32> = tidelock::workflow::Workflow::new("order");
     let runs = (0..scaled(10_000))
         .map(|run| client.start(workflow, &3).id(format!("r-{run:06}")).batch().unwrap().1);
@@ -94,7 +94,7 @@ async fn fill_engines(store: &SharedStore, site: &Site) {
     });
     apply_all(store, stuck).await;
     let running = Reactions::new(Arc::clone(store)).with(reaction).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
     let states = StateRegistry::new(Arc::clone(store)).with_history();
     let cart = states.state::<serde_json::Value>(&Scope::user("h"), "cart").unwrap();

@@ -17,7 +17,7 @@ use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use tempfile::TempDir;
 use tidelock::error::Explain as _;
 use tidelock::store::MemoryStore;
-use tidelock_server::{Options, Server, Tls, Token, Tokens};
+use tidelock_server::{Server, ServerOptions, Tls, Token, Tokens};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -87,7 +87,7 @@ struct Listening {
     served: JoinHandle<()>,
 }
 
-async fn listen(tls: Tls, options: impl FnOnce(Options) -> Options) -> Listening {
+async fn listen(tls: Tls, options: impl FnOnce(ServerOptions) -> ServerOptions) -> Listening {
     let site = Site::with(|all| options(all.tls(tls)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -130,10 +130,10 @@ impl Listening {
     }
 }
 
-type Versions = &'static [&'static SupportedProtocolVersion];
+type TlsVersions = &'static [&'static SupportedProtocolVersion];
 
 /// Creates a client that trusts an authority, and presents a certificate if it has one.
-fn client(trusted: &Authority, shown: Option<&Identity>, versions: Versions) -> Arc<ClientConfig> {
+fn client(trusted: &Authority, shown: Option<&Identity>, versions: TlsVersions) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -152,9 +152,9 @@ fn client(trusted: &Authority, shown: Option<&Identity>, versions: Versions) -> 
     Arc::new(config)
 }
 
-const BOTH: Versions = &[&TLS13, &TLS12];
-const OLD: Versions = &[&TLS12];
-const NEW: Versions = &[&TLS13];
+const BOTH: TlsVersions = &[&TLS13, &TLS12];
+const OLD: TlsVersions = &[&TLS12];
+const NEW: TlsVersions = &[&TLS13];
 
 #[tokio::test]
 async fn who_trusts_the_server_is_answered_and_told_to_come_back_with_tls() {
@@ -305,16 +305,16 @@ async fn files_that_cannot_be_used_are_told_by_name_at_the_start() {
 #[tokio::test]
 async fn other_machines_are_served_with_tls_and_tokens_only() {
     let files = Files::of(&signed_by(&authority("ours")));
-    let start = async |options: Options| {
+    let start = async |options: ServerOptions| {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         Server::new(Arc::new(MemoryStore::new()), options).serve(listener, async {}).await
     };
-    let tokens = || Options::new(Tokens::none().read(&Token::generate().unwrap()));
+    let tokens = || ServerOptions::new(Tokens::none().read(&Token::generate().unwrap()));
     start(tokens().tls(files.tls()).beyond_this_machine()).await.unwrap();
     for (options, part) in [
         (tokens(), "nothing is encrypted"),
         (tokens().beyond_this_machine(), "nothing is encrypted"),
-        (Options::behind_own_auth().tls(files.tls()).beyond_this_machine(), "no token is asked for"),
+        (ServerOptions::behind_own_auth().tls(files.tls()).beyond_this_machine(), "no token is asked for"),
         (tokens().tls(files.tls()), "Options::beyond_this_machine"),
     ] {
         let refused = start(options).await.unwrap_err();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::Site;
 use common::listening::{LONG, Listening, listen, rest};
 use serde_json::{Value, json};
-use tidelock_server::Options;
+use tidelock_server::ServerOptions;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -122,7 +122,7 @@ async fn connections_have_a_limit_and_the_next_one_waits() {
 
 #[tokio::test]
 async fn the_largest_limits_are_none() {
-    let endless = |options: Options| {
+    let endless = |options: ServerOptions| {
         let options = options.connections(usize::MAX).followers(usize::MAX).request_time(Duration::MAX);
         let options = options.head_time(Duration::MAX).handshake_time(Duration::MAX);
         options
@@ -326,7 +326,7 @@ async fn who_shows_many_wrong_tokens_has_to_wait() {
     }
     site.shut().await;
 
-    let site = listen(Options::no_back_off).await;
+    let site = listen(ServerOptions::no_back_off).await;
     for guess in 0..30 {
         assert!(site.with_token(&format!("guess-{guess}")).await.starts_with("HTTP/1.1 401"));
     }

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::{Lane, Position, Priority};
+use tidelock_core::id::{Position, Priority, QueueName};
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate, Granted};
 use tidelock_core::model::rows::WorkRow;
 use tidelock_core::store::report;
-use tidelock_core::store::{Claim, Claimed, Direction, Gathering, Grant, Pick};
+use tidelock_core::store::{Claim, ClaimTarget, Claimed, Direction, Gathering, Grant};
 
 use crate::error::Failure;
-use crate::places::Stream;
+use crate::event_locator::Stream;
 use crate::read;
 use crate::rows::{int, uint};
 use crate::session::Session;
@@ -51,14 +51,14 @@ impl Session {
         let mut claimed = Claimed::nothing(now);
         let (owner, ttl) = (&claim.owner, claim.ttl);
         match &claim.pick {
-            Pick::Named { key, create } => {
+            ClaimTarget::Named { key, create } => {
                 let events = self.read_with_events(db, key, Gathering::new(claim.events, 1))?;
                 match claim::grant_named(&mut self.facts, key, create.as_ref(), owner, ttl, now) {
                     Ok(granted) => claimed.grants.extend(self.grant(granted, events)),
                     Err(denied) => claimed.denied = Some(denied),
                 }
             }
-            Pick::Lanes { lanes, limit } => {
+            ClaimTarget::Lanes { lanes, limit } => {
                 let (chosen, next_at) = self.choose(db, lanes, *limit, claim.events, now)?;
                 claimed.next_at = next_at;
                 for (key, events) in chosen {
@@ -76,7 +76,7 @@ impl Session {
     fn choose(
         &mut self,
         db: &Connection,
-        lanes: &[Lane],
+        lanes: &[QueueName],
         limit: usize,
         events: usize,
         now: Timestamp,
@@ -107,7 +107,7 @@ impl Session {
     fn open_rows(
         &mut self,
         db: &Connection,
-        levels: &[(&Lane, Priority)],
+        levels: &[(&QueueName, Priority)],
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<Candidate>, Failure> {
@@ -179,7 +179,7 @@ impl Session {
 }
 
 /// Returns when the first row of the lanes is ready. Rows that do not decode are skipped, as in claims.
-pub(crate) fn next_ready(db: &Connection, lanes: &[Lane]) -> Result<Option<Timestamp>, Failure> {
+pub(crate) fn next_ready(db: &Connection, lanes: &[QueueName]) -> Result<Option<Timestamp>, Failure> {
     let mut statement = db.prepare_cached(BY_AGE)?;
     let mut first = None;
     for (lane, level) in levels(db, lanes)? {
@@ -200,7 +200,7 @@ pub(crate) fn next_ready(db: &Connection, lanes: &[Lane]) -> Result<Option<Times
 }
 
 /// Returns the priority levels in use, lane by lane.
-fn levels<'a>(db: &Connection, lanes: &'a [Lane]) -> Result<Vec<(&'a Lane, Priority)>, Failure> {
+fn levels<'a>(db: &Connection, lanes: &'a [QueueName]) -> Result<Vec<(&'a QueueName, Priority)>, Failure> {
     let mut levels = Vec::new();
     for lane in lanes.iter().collect::<BTreeSet<_>>() {
         let mut above = i64::from(Priority::FIRST.level()) + 1;
@@ -215,7 +215,7 @@ fn levels<'a>(db: &Connection, lanes: &'a [Lane]) -> Result<Vec<(&'a Lane, Prior
 /// Returns the time at which the first further row becomes claimable.
 fn next_at(
     db: &Connection,
-    levels: &[(&Lane, Priority)],
+    levels: &[(&QueueName, Priority)],
     now: Timestamp,
 ) -> Result<Option<Timestamp>, Failure> {
     let mut next_at: Option<Timestamp> = None;
@@ -230,7 +230,7 @@ fn next_at(
 }
 
 /// Returns the next lower level in use. A number that is not a level ends the list: it is below all of them.
-fn next_level(db: &Connection, lane: &Lane, above: i64) -> Result<Option<Priority>, Failure> {
+fn next_level(db: &Connection, lane: &QueueName, above: i64) -> Result<Option<Priority>, Failure> {
     let mut statement = db.prepare_cached(NEXT_LEVEL)?;
     let level: Option<i64> = statement.query_row((lane.as_str(), above), |row| row.get(0)).optional()?;
     Ok(level.and_then(|level| u8::try_from(level).ok()).and_then(|level| Priority::new(level).ok()))
@@ -239,7 +239,7 @@ fn next_level(db: &Connection, lane: &Lane, above: i64) -> Result<Option<Priorit
 /// Returns the oldest rows of a level. A key that is not valid UTF-8 is an error entry with its lossy text.
 fn oldest(
     db: &Connection,
-    lane: &Lane,
+    lane: &QueueName,
     level: Priority,
     limit: usize,
     now: Timestamp,

@@ -8,11 +8,11 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Epoch, Fence, Position};
 use tidelock_core::model::epoch::{self, HistoryCut};
-use tidelock_core::model::facts::Counters;
+use tidelock_core::model::working_set::Counters;
 use tidelock_core::store::{LogQuery, StoreError};
 
 use crate::error::Failure;
-use crate::identity::Birth;
+use crate::file_identity::Birth;
 use crate::rows::{int, uint};
 use crate::session::load_counters;
 

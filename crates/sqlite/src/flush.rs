@@ -5,16 +5,16 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::key::Key;
-use tidelock_core::model::facts::Changes;
 use tidelock_core::model::lease;
 use tidelock_core::model::rows::{Event, Lifetime, WorkRow};
+use tidelock_core::model::working_set::Changes;
 use tidelock_core::store::{Resolution, StoreErrorKind};
 
 use crate::clock::FileTime;
 use crate::error::Failure;
+use crate::memtable::EventLocation;
 use crate::rows::int;
 use crate::session::{Operation, Session};
-use crate::tail::Place;
 
 /// How often commits that change no work record the time.
 const TIME_STEP: Duration = Duration::from_secs(1);
@@ -116,7 +116,10 @@ impl Session {
                 meta,
                 event.correlation.as_deref(),
             ))?;
-            self.wrote(stream, Place { version: int(event.version.0), position: int(event.position.0) });
+            self.wrote(
+                stream,
+                EventLocation { version: int(event.version.0), position: int(event.position.0) },
+            );
         }
         Ok(())
     }

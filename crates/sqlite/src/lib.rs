@@ -2,18 +2,18 @@
 //!
 //! One writer thread gives concurrent callers one transaction and one flush (group commit). A pool of readers never
 //! waits for it. Several processes may share the file. The file is in WAL mode with `synchronous = FULL`, read back at
-//! open, unless [`Options::durability`] says otherwise.
+//! open, unless [`SqliteOptions::durability`] says otherwise.
 //!
 //! ```
 //! use tidelock_core::store::{Batch, Expect, Store};
 //! use tidelock_core::{key::Key, payload::Payload};
-//! use tidelock_sqlite::{Options, SqliteStore};
+//! use tidelock_sqlite::{SqliteOptions, SqliteStore};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("shop.db");
-//! let store = SqliteStore::open(&path, Options::default()).await?;
+//! let store = SqliteStore::open(&path, SqliteOptions::default()).await?;
 //! let cart = Key::new("cart", ["user-17"])?;
 //! store.apply(Batch::new().put(&cart, Expect::Absent, Payload::of(&["apples"])?)).await?;
 //! assert!(store.document(&cart).await?.is_some());
@@ -24,24 +24,24 @@
 mod checkpoint;
 mod claim;
 mod clock;
-mod company;
-mod ending;
+mod commit_delay;
 mod epoch;
 mod error;
+mod event_locator;
+mod file_identity;
 mod flush;
-mod identity;
-mod merge;
+mod index_merge;
+mod memtable;
 mod migrate;
 mod open;
-mod places;
 mod queue;
 mod read;
 mod readers;
 mod rows;
 mod session;
+mod shutdown;
 mod store;
 mod sweep;
-mod tail;
 mod transaction;
 mod truncate;
 mod watch;
@@ -56,11 +56,11 @@ use tidelock_core::clock::{Clock, SystemClock};
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 
 pub use rusqlite;
-pub use store::{SqliteStore, Stats};
+pub use store::{SqliteStats, SqliteStore};
 
 /// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SqliteOptions {
     /// The durability of an acknowledged write. Default: flushed to the device.
     pub durability: Durability,
     /// The time source of the store. Default: the machine's clock.
@@ -84,7 +84,7 @@ pub struct Options {
     pub shared: bool,
 }
 
-impl Default for Options {
+impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             durability: Durability::Full,
@@ -100,7 +100,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl SqliteOptions {
     /// Limits numbers to the range that clocks and queues can represent.
     fn within_reason(mut self) -> Self {
         self.busy_timeout = self.busy_timeout.min(Duration::from_secs(24 * 60 * 60));

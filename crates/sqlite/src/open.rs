@@ -12,8 +12,8 @@ use rusqlite::{Connection, OpenFlags};
 use tidelock_core::model::pattern::Pattern;
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 
-use crate::identity::Birth;
-use crate::{Options, epoch, error, migrate};
+use crate::file_identity::Birth;
+use crate::{SqliteOptions, epoch, error, migrate};
 
 const WHAT: &str = "opening the SQLite database";
 /// Pages that the writer keeps: 64 MiB.
@@ -24,7 +24,7 @@ const LOG_BYTES: i64 = 64 * 1024 * 1024;
 const STATEMENTS: usize = 64;
 
 /// Opens the file for writing, creates or migrates it, and reads back every setting that durability depends on.
-pub(crate) fn writer(path: &Path, options: &Options) -> Result<(Connection, u32), StoreError> {
+pub(crate) fn writer(path: &Path, options: &SqliteOptions) -> Result<(Connection, u32), StoreError> {
     check_path(path, options.create)?;
     if options.create {
         create_private(path)?;
@@ -118,7 +118,7 @@ fn create_private(_path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn apply_settings(connection: &Connection, options: &Options) -> Result<(), StoreError> {
+fn apply_settings(connection: &Connection, options: &SqliteOptions) -> Result<(), StoreError> {
     let (name, number) = match options.durability {
         Durability::Full => ("FULL", 2),
         Durability::Relaxed => ("NORMAL", 1),

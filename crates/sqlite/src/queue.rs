@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 /// The queue is closed because the store was shut down.
 #[derive(Debug)]
-pub(crate) struct Closed;
+pub(crate) struct QueueClosed;
 
 #[derive(Debug)]
 struct State<T> {
@@ -44,11 +44,11 @@ impl<T> Queue<T> {
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits, the job is not queued.
-    pub(crate) async fn push(&self, job: T) -> Result<(), Closed> {
-        self.room.acquire().await.map_err(|_| Closed)?.forget();
+    pub(crate) async fn push(&self, job: T) -> Result<(), QueueClosed> {
+        self.room.acquire().await.map_err(|_| QueueClosed)?.forget();
         let mut state = self.state.lock();
         if state.closed {
-            return Err(Closed);
+            return Err(QueueClosed);
         }
         state.jobs.push_back(job);
         self.length.store(state.jobs.len(), Ordering::Release);

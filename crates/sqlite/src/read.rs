@@ -11,10 +11,10 @@ use tidelock_core::store::{
 
 use crate::epoch;
 use crate::error::Failure;
-use crate::places::{Places, Stream};
+use crate::event_locator::{EventLocator, Stream};
+use crate::memtable::Memtable;
 use crate::rows::{self, int, uint};
 use crate::session;
-use crate::tail::Tail;
 use crate::work_filter::WorkCondition;
 
 /// A query whose filter matches little stops after this many events and reports how far it came.
@@ -27,7 +27,12 @@ pub(crate) fn take_snapshot(db: &Connection) -> Result<(), Failure> {
 }
 
 /// Reads rows of the snapshot, in the order of the request.
-pub(crate) fn rows(db: &Connection, tail: &Tail, gets: &[Get], now: Timestamp) -> Result<RowSet, Failure> {
+pub(crate) fn rows(
+    db: &Connection,
+    tail: &Memtable,
+    gets: &[Get],
+    now: Timestamp,
+) -> Result<RowSet, Failure> {
     let row = |get: &Get| {
         Ok::<_, Failure>(match get {
             Get::Document(key) => document(db, key, now)?.map(StoredRow::Document),
@@ -101,13 +106,13 @@ fn visible<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (String, &'a str, Optio
 const STREAM: &str = "SELECT id, first_version, key, closed_at FROM tidelock_streams";
 
 /// Decodes a row of [`STREAM`], with its head.
-fn stream_info(db: &Connection, tail: &Tail, row: &rusqlite::Row<'_>) -> Result<StreamInfo, Failure> {
+fn stream_info(db: &Connection, tail: &Memtable, row: &rusqlite::Row<'_>) -> Result<StreamInfo, Failure> {
     let (stream, closed_at) = (Stream { no: row.get(0)?, first: row.get(1)? }, row.get(3)?);
-    let head = Places::snapshot(db, tail, stream)?.head(db)?;
+    let head = EventLocator::snapshot(db, tail, stream)?.head(db)?;
     Ok(StreamInfo::of(rows::key(row, 2)?, &rows::stream(stream, head, closed_at)))
 }
 
-pub(crate) fn stream(db: &Connection, tail: &Tail, key: &Key) -> Result<Option<StreamInfo>, Failure> {
+pub(crate) fn stream(db: &Connection, tail: &Memtable, key: &Key) -> Result<Option<StreamInfo>, Failure> {
     let mut statement = db.prepare_cached(&format!("{STREAM} WHERE key = ?1"))?;
     let mut found = statement.query([key.canonical()])?;
     found.next()?.map(|row| stream_info(db, tail, row)).transpose()
@@ -115,7 +120,7 @@ pub(crate) fn stream(db: &Connection, tail: &Tail, key: &Key) -> Result<Option<S
 
 pub(crate) fn streams(
     db: &Connection,
-    tail: &Tail,
+    tail: &Memtable,
     prefix: &KeyPrefix,
     page: &Page,
     now: Timestamp,
@@ -133,7 +138,7 @@ pub(crate) fn streams(
 
 pub(crate) fn read_stream(
     db: &Connection,
-    tail: &Tail,
+    tail: &Memtable,
     query: &StreamQuery,
     now: Timestamp,
 ) -> Result<EventPage, Failure> {
@@ -145,7 +150,8 @@ pub(crate) fn read_stream(
             Direction::Backward => i64::MAX,
         };
         let from = query.from.map_or(default, |version| int(version.0));
-        Places::snapshot(db, tail, stream)?.visit(db, from, query.direction, |event| scan.look(event))?;
+        EventLocator::snapshot(db, tail, stream)?
+            .visit(db, from, query.direction, |event| scan.visit_event(event))?;
     }
     Ok(scan.page)
 }
@@ -172,7 +178,7 @@ pub(crate) fn read_log(db: &Connection, query: &LogQuery, now: Timestamp) -> Res
     let mut scan = Scan::new(&query.filter, limit, now);
     let mut found = statement.query((after, query.filter.correlation.as_deref()))?;
     while let Some(row) = found.next()? {
-        if !scan.look(rows::event(row)?) {
+        if !scan.visit_event(rows::event(row)?) {
             break;
         }
     }
@@ -214,7 +220,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Scans an event. Returns `false` when the event belongs to the next page.
-    fn look(&mut self, event: Event) -> bool {
+    fn visit_event(&mut self, event: Event) -> bool {
         let full = self.page.events.len() == self.limit || self.bytes >= PAGE_BYTES;
         if full || self.looked_at == SCAN_EVENTS {
             self.page.end = false;

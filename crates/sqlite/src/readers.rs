@@ -10,10 +10,10 @@ use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio::sync::oneshot;
 
 use crate::checkpoint::Gate;
-use crate::ending::Ending;
 use crate::error::Failure;
 use crate::open;
 use crate::queue::Queue;
+use crate::shutdown::Shutdown;
 
 /// The number of reads that may wait; further callers wait outside.
 const WAITING: usize = 1024;
@@ -49,7 +49,7 @@ impl Readers {
         count: usize,
         busy_timeout: Duration,
         gate: &Gate,
-        ending: &Ending,
+        ending: &Shutdown,
     ) -> Result<Self, StoreError> {
         let readers = Self { queue: Arc::new(Queue::new(WAITING)), path: path.to_owned() };
         for number in 0..count.max(1) {
@@ -148,7 +148,7 @@ mod tests {
 
     use super::Readers;
     use crate::checkpoint::Gate;
-    use crate::ending::Ending;
+    use crate::shutdown::Shutdown;
 
     const ENDLESS: &str =
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
@@ -158,7 +158,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.db");
         rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
-        let (ending, _ended) = Ending::new();
+        let (ending, _ended) = Shutdown::new();
         let readers = Readers::start(&path, 1, Duration::from_secs(1), &Gate::default(), &ending).unwrap();
         let (begun, begins) = tokio::sync::oneshot::channel();
         let endless = readers.read(move |db| {

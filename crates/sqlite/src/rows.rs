@@ -4,14 +4,14 @@ use rusqlite::Row;
 use rusqlite::types::Type;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{
-    DocVersion, EventId, EventType, Fence, Lane, Owner, Position, Priority, StreamVersion,
+    DocVersion, EventId, EventType, Fence, Owner, Position, Priority, QueueName, StreamVersion,
 };
 use tidelock_core::key::Key;
 use tidelock_core::model::rows::{Blocked, DocumentRow, Event, LeaseRow, Lifetime, StreamRow, WorkRow};
 use tidelock_core::payload::Payload;
 use uuid::Uuid;
 
-use crate::places::Stream;
+use crate::event_locator::Stream;
 
 /// The columns of an event, joined with the key of its stream, in the order that [`event`] reads.
 pub(crate) const EVENT_COLUMNS: &str =
@@ -94,7 +94,7 @@ pub(crate) fn work(row: &Row<'_>) -> rusqlite::Result<WorkRow> {
     Ok(WorkRow {
         seq: uint(row.get(0)?),
         key: key(row, 1)?,
-        lane: text::<Lane>(row, 2)?,
+        lane: text::<QueueName>(row, 2)?,
         priority,
         lifetime: if standing { Lifetime::Standing } else { Lifetime::Once },
         due: instant(row.get(5)?),

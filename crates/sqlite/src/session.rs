@@ -13,19 +13,19 @@ use tidelock_core::error::InvalidInput;
 use tidelock_core::id::{DocVersion, Epoch, EventId, Fence, OpId, Position};
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
-use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::limits;
+use tidelock_core::model::working_set::{Counters, Footprint, WorkingSet};
 use tidelock_core::store::{
     ApplyError, Batch, Effect, Receipt, Refusal, Resolution, Selection, StoreErrorKind, WorkFilter,
 };
 
 use crate::clock::FileTime;
 use crate::error::Failure;
-use crate::merge::Merger;
-use crate::places::{Places, Stream, View};
+use crate::event_locator::{EventLocator, IndexView, Stream};
+use crate::index_merge::IndexMerger;
+use crate::memtable::{EventLocation, Memtable};
 use crate::read;
 use crate::rows::{self, int, uint};
-use crate::tail::{Place, Tail};
 use crate::work_filter::WorkCondition;
 
 /// The number of slots beyond which the cache is cleared after a group. It stays small, and hot rows return at once.
@@ -47,7 +47,7 @@ pub(crate) struct Operation {
 /// The working set.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    pub(crate) facts: Facts,
+    pub(crate) facts: WorkingSet,
     /// The row numbers of streams whose slots are filled and that exist.
     pub(crate) streams: HashMap<Key, i64>,
     /// The counters as stored in the database, to write only those that changed.
@@ -57,7 +57,7 @@ pub(crate) struct Session {
     /// Operation records that are written with the group.
     pub(crate) operations: Vec<Operation>,
     /// The positions of the newest events of streams. Shared with the readers, so it holds committed events only.
-    tail: Arc<Tail>,
+    tail: Arc<Memtable>,
     /// The newest position that was committed when the transaction began.
     committed: i64,
     /// The position up to which the index of streams is complete.
@@ -65,7 +65,7 @@ pub(crate) struct Session {
     /// The number of truncations, including those of the open transaction.
     pub(crate) truncations: i64,
     /// The places of events that were written in the open transaction.
-    fresh: Vec<(i64, Place)>,
+    fresh: Vec<(i64, EventLocation)>,
     /// The numbers of the store after the last commit of this process.
     pub(crate) known: Counters,
     /// The keys of work rows that claims skip, because they do not decode.
@@ -74,7 +74,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Creates a cold working set with the store's counters.
-    pub(crate) fn open(connection: &Connection, tail: Arc<Tail>) -> Result<Self, Failure> {
+    pub(crate) fn open(connection: &Connection, tail: Arc<Memtable>) -> Result<Self, Failure> {
         let mut session = Self { tail, ..Self::default() };
         session.reload(connection)?;
         Ok(session)
@@ -96,7 +96,7 @@ impl Session {
         self.facts.counters = counters;
         self.stored = counters;
         self.time.stored = load_time(db)?;
-        let view = View::of(db)?;
+        let view = IndexView::of(db)?;
         self.indexed = view.indexed;
         self.truncations = view.truncations;
         Ok(())
@@ -113,7 +113,7 @@ impl Session {
     pub(crate) fn merge(
         &mut self,
         db: &Connection,
-        merger: &mut Merger,
+        merger: &mut IndexMerger,
         events: usize,
     ) -> Result<(), Failure> {
         self.indexed = merger.work(db, &self.tail, self.view(), events)?;
@@ -121,23 +121,23 @@ impl Session {
     }
 
     /// Called when a transaction was committed: adds its events to the tail.
-    pub(crate) fn committed(&mut self, merger: &mut Merger) {
+    pub(crate) fn committed(&mut self, merger: &mut IndexMerger) {
         self.tail.add(&self.fresh);
         self.known = self.facts.counters;
         merger.committed(&self.tail, self.indexed);
     }
 
     /// Returns the state that was committed when the transaction began.
-    fn view(&self) -> View {
+    fn view(&self) -> IndexView {
         let epoch = int(self.facts.counters.epoch.0);
-        View { indexed: self.indexed, newest: self.committed, truncations: self.truncations, epoch }
+        IndexView { indexed: self.indexed, newest: self.committed, truncations: self.truncations, epoch }
     }
 
     /// Returns the places of a stream's events, including those of the open transaction.
-    pub(crate) fn places(&self, db: &Connection, stream: Stream) -> Result<Places, Failure> {
+    pub(crate) fn places(&self, db: &Connection, stream: Stream) -> Result<EventLocator, Failure> {
         let mut tail = self.tail.of(db, stream.no, self.view())?;
         tail.extend(self.fresh.iter().filter(|(of, _)| *of == stream.no).map(|(_, place)| *place));
-        Ok(Places::new(stream, self.indexed, tail))
+        Ok(EventLocator::new(stream, self.indexed, tail))
     }
 
     /// Returns the number of events that were written in the open transaction.
@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// Records an event that was written in the open transaction.
-    pub(crate) fn wrote(&mut self, stream: i64, place: Place) {
+    pub(crate) fn wrote(&mut self, stream: i64, place: EventLocation) {
         self.fresh.push((stream, place));
     }
 
@@ -183,7 +183,7 @@ impl Session {
             Err(Stop::NeedEventIds(ids)) => {
                 self.flush(db)?;
                 self.load_event_ids(db, ids)?;
-                self.settle(batch, &selected, now)?
+                self.decide_with_ids(batch, &selected, now)?
             }
             Err(Stop::Refused(refusal)) => Err(refusal),
             Ok(receipt) => Ok(receipt),
@@ -227,7 +227,12 @@ impl Session {
     }
 
     /// Decides again once the event ids are known.
-    fn settle(&mut self, batch: &Batch, selected: &[Key], now: Timestamp) -> Result<Verdict, Failure> {
+    fn decide_with_ids(
+        &mut self,
+        batch: &Batch,
+        selected: &[Key],
+        now: Timestamp,
+    ) -> Result<Verdict, Failure> {
         let decided = commit::decide(&mut self.facts, batch, selected, now);
         self.facts.forget_event_ids();
         match decided {

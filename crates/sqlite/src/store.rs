@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use rusqlite::Connection;
 use tidelock_core::clock::{Clock, Timestamp};
-use tidelock_core::id::{Epoch, Lane, OpId};
+use tidelock_core::id::{Epoch, OpId, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
@@ -20,16 +20,16 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::{Checkpointer, Gate};
 use crate::clock::FileClock;
-use crate::ending::{Closer, Ending};
 use crate::error::Failure;
-use crate::identity::Identity;
-use crate::merge::Merger;
+use crate::file_identity::FileIdentity;
+use crate::index_merge::IndexMerger;
+use crate::memtable::Memtable;
 use crate::queue::Queue;
 use crate::readers::Readers;
 use crate::session::{self, Session};
-use crate::tail::Tail;
-use crate::writer::{Job, Meter, Writer};
-use crate::{Options, claim, closed, no_thread, open, read, watch};
+use crate::shutdown::{Closer, Shutdown};
+use crate::writer::{Job, Writer, WriterCounters};
+use crate::{SqliteOptions, claim, closed, no_thread, open, read, watch};
 
 /// A store in one SQLite file. Cloning returns another handle; dropping the last one closes the file.
 #[derive(Clone, Debug)]
@@ -40,15 +40,15 @@ pub struct SqliteStore {
 #[derive(Debug)]
 pub(crate) struct Shared {
     path: PathBuf,
-    pub(crate) identity: Identity,
+    pub(crate) identity: FileIdentity,
     queue: Arc<Queue<Job>>,
     readers: Readers,
-    tail: Arc<Tail>,
+    tail: Arc<Memtable>,
     watcher: Arc<Watcher>,
     pub(crate) clock: Arc<FileClock>,
     durability: Durability,
     schema: u32,
-    meter: Arc<Meter>,
+    meter: Arc<WriterCounters>,
     epoch: Arc<AtomicU64>,
     closer: Closer,
     ended: tokio::sync::watch::Receiver<()>,
@@ -70,7 +70,7 @@ impl Drop for Shared {
 
 /// Counters of the work of this process's writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct SqliteStats {
     /// Transactions that were flushed.
     pub groups: u64,
     /// Batches that were decided in them.
@@ -89,7 +89,7 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError`] when the file cannot be opened or written, is not a database, belongs to another application, is
     /// newer than this program, or does not accept the settings that durability needs.
-    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+    pub async fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         let options = options.within_reason();
         let (reply, answer) = oneshot::channel();
@@ -126,9 +126,9 @@ impl SqliteStore {
 
     /// Returns the counters of this process's writer.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> SqliteStats {
         let meter = &self.shared.meter;
-        Stats {
+        SqliteStats {
             groups: meter.groups.load(Ordering::Relaxed),
             batches: meter.batches.load(Ordering::Relaxed),
             claims: meter.claims.load(Ordering::Relaxed),
@@ -194,24 +194,24 @@ impl SqliteStore {
         self.shared.readers.read(timed).await
     }
 
-    fn tail(&self) -> Arc<Tail> {
+    fn tail(&self) -> Arc<Memtable> {
         Arc::clone(&self.shared.tail)
     }
 }
 
-fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), StoreError> {
-    let (ending, ended) = Ending::new();
+fn start(path: &Path, options: &SqliteOptions) -> Result<(Shared, Writer, Shutdown), StoreError> {
+    let (ending, ended) = Shutdown::new();
     let closer = ending.closer();
     let gate = Gate::default();
     let (mut connection, schema) = open::writer(path, options)?;
-    let identity = Identity::of(path);
+    let identity = FileIdentity::of(path);
     let checkpointer = Checkpointer::start(path, &mut connection, options.busy_timeout, Arc::clone(&gate))?;
     let readers = Readers::start(path, options.readers, options.busy_timeout, &gate, &ending)?;
     let watcher = Arc::new(Watcher::default());
     watch::start(path, &watcher, options.busy_timeout, ending.clone())?;
     let queue = Arc::new(Queue::new(options.queue));
-    let meter = Arc::new(Meter::default());
-    let tail = Arc::new(Tail::default());
+    let meter = Arc::new(WriterCounters::default());
+    let tail = Arc::new(Memtable::default());
     let mut session = Session::open(&connection, Arc::clone(&tail)).map_err(StoreError::from)?;
     let clock = Arc::new(FileClock::new(Arc::clone(&options.clock)));
     clock.advance_to(session.time.stored);
@@ -242,7 +242,7 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
         busy_timeout: options.busy_timeout,
         meter,
         checkpointer,
-        merger: Merger::new(options.unindexed),
+        merger: IndexMerger::new(options.unindexed),
         // Never the version of a database: the first group reads the numbers under the write lock.
         data_version: -1,
         identity,
@@ -268,7 +268,7 @@ impl Store for SqliteStore {
         answer
     }
 
-    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
         let lanes = lanes.to_vec();
         self.snapshot(move |db, now| Ok(NextReady { at: claim::next_ready(db, &lanes)?, now })).await
     }

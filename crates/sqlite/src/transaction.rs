@@ -8,7 +8,7 @@ use tidelock_core::store::{ApplyError, Batch, Receipt, Store as _, StoreError, S
 
 use crate::SqliteStore;
 use crate::error::Failure;
-use crate::merge::Merger;
+use crate::index_merge::IndexMerger;
 use crate::open;
 use crate::session::{self, Session, Verdict};
 
@@ -24,7 +24,7 @@ impl SqliteStore {
     /// caller commits, at the time of the store's clock. A refused batch leaves the transaction unchanged, and the
     /// caller may continue with it. When the disk is full, SQLite may roll the whole transaction back. Check
     /// `tx.is_autocommit()` before you continue after an error other than a refusal. Open the store with
-    /// [`Options::shared`](crate::Options::shared) when the file already holds your own tables.
+    /// [`SqliteOptions::shared`](crate::SqliteOptions::shared) when the file already holds your own tables.
     ///
     /// The call blocks like any statement of SQLite, and therefore is not async. Waiters notice the commit within a few
     /// milliseconds; [`hint`](Self::hint) wakes them at once.
@@ -33,13 +33,13 @@ impl SqliteStore {
     /// use tidelock_core::store::{Batch, Delta, Store};
     /// use tidelock_core::{key::Key, payload::Payload};
     /// use tidelock_sqlite::rusqlite::{Connection, TransactionBehavior};
-    /// use tidelock_sqlite::{Options, SqliteStore};
+    /// use tidelock_sqlite::{SqliteOptions, SqliteStore};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("shop.db");
-    /// let store = SqliteStore::open(&path, Options { shared: true, ..Options::default() }).await?;
+    /// let store = SqliteStore::open(&path, SqliteOptions { shared: true, ..SqliteOptions::default() }).await?;
     /// let mut mine = Connection::open(&path)?;
     /// mine.execute_batch("CREATE TABLE invoices (number INTEGER PRIMARY KEY, total INTEGER)")?;
     ///
@@ -87,7 +87,7 @@ impl SqliteStore {
         session.time.now = now;
         // A program that writes in its own transactions only has no writer that merges. A long tail is therefore merged
         // here.
-        session.merge(tx, &mut Merger::new(LONG_TAIL), usize::MAX / 4)?;
+        session.merge(tx, &mut IndexMerger::new(LONG_TAIL), usize::MAX / 4)?;
         let verdict = session.apply_carefully(tx, batch, now)?;
         session.flush(tx)?;
         Ok(verdict)

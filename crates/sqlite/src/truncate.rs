@@ -5,11 +5,11 @@
 //! leaves out the places below its first version. If the process dies in the middle, the transaction is rolled back.
 
 use rusqlite::Connection;
-use tidelock_core::model::facts::Truncated;
+use tidelock_core::model::working_set::Truncated;
 use tidelock_core::store::StoreErrorKind;
 
 use crate::error::Failure;
-use crate::places::Stream;
+use crate::event_locator::Stream;
 use crate::rows::int;
 use crate::session::Session;
 

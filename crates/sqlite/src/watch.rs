@@ -7,8 +7,8 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tidelock_core::store::{StoreError, Watcher};
 
-use crate::ending::Ending;
 use crate::open;
+use crate::shutdown::Shutdown;
 
 /// The poll interval while there are listeners. A poll costs a few microseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -20,18 +20,18 @@ pub(crate) fn start(
     path: &Path,
     watcher: &Arc<Watcher>,
     busy_timeout: Duration,
-    ending: Ending,
+    ending: Shutdown,
 ) -> Result<(), StoreError> {
     let connection = open::helper(path, busy_timeout)?;
     let watcher = Arc::clone(watcher);
     std::thread::Builder::new()
         .name("tidelock-watch".to_owned())
-        .spawn(move || look(connection, &watcher, &ending))
+        .spawn(move || watch_changes(connection, &watcher, &ending))
         .map_err(|e| crate::no_thread(&e))?;
     Ok(())
 }
 
-fn look(connection: Connection, watcher: &Watcher, ending: &Ending) {
+fn watch_changes(connection: Connection, watcher: &Watcher, ending: &Shutdown) {
     let mut known = None;
     loop {
         let watched = watcher.is_watched();

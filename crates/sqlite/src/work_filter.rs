@@ -1,7 +1,7 @@
 //! Filters on work rows, as conditions that an index serves. The cost depends on the rows that match the narrowest part
 //! of a filter, not on the table.
 
-use tidelock_core::id::Lane;
+use tidelock_core::id::QueueName;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{Pattern, WorkFilter};
 
@@ -66,7 +66,7 @@ impl<'a> WorkCondition<'a> {
     pub(crate) fn parameters(&self) -> Parameters<'_> {
         let after = self.after.map(Key::canonical).filter(|_| self.starts_after());
         (
-            self.filter.lane.as_ref().map(Lane::as_str),
+            self.filter.lane.as_ref().map(QueueName::as_str),
             self.filter.pattern.as_ref().map(Pattern::as_str),
             after.unwrap_or(self.range.from()),
             self.range.below(),

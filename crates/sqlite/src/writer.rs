@@ -21,11 +21,11 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::Checkpointer;
 use crate::clock::FileClock;
-use crate::company::Company;
+use crate::commit_delay::CommitDelay;
 use crate::epoch;
 use crate::error::{self, Failure};
-use crate::identity::Identity;
-use crate::merge::Merger;
+use crate::file_identity::FileIdentity;
+use crate::index_merge::IndexMerger;
 use crate::queue::Queue;
 use crate::session::{self, Session};
 
@@ -59,7 +59,7 @@ enum Done {
 
 /// Counters of the writer's work, for statistics and the benchmark.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct WriterCounters {
     pub(crate) groups: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) claims: AtomicU64,
@@ -67,7 +67,7 @@ pub(crate) struct Meter {
     pub(crate) foreign: AtomicU64,
 }
 
-impl Meter {
+impl WriterCounters {
     fn count(&self, jobs: &[Job]) {
         let batches = jobs.iter().filter(|job| matches!(job, Job::Apply(..))).count();
         let claims = jobs.iter().filter(|job| matches!(job, Job::Claim(..))).count();
@@ -85,12 +85,12 @@ pub(crate) struct Writer {
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) clock: Arc<FileClock>,
     pub(crate) busy_timeout: Duration,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) meter: Arc<WriterCounters>,
     pub(crate) checkpointer: Checkpointer,
-    pub(crate) merger: Merger,
+    pub(crate) merger: IndexMerger,
     /// The number that SQLite changes when another connection has committed.
     pub(crate) data_version: i64,
-    pub(crate) identity: Identity,
+    pub(crate) identity: FileIdentity,
     /// The epoch as the store's handles see it.
     pub(crate) epoch: Arc<AtomicU64>,
     /// How long the last commit took.
@@ -111,7 +111,7 @@ impl Writer {
     pub(crate) fn run(mut self) {
         // However the writer ends, even by a panic, no caller waits for it forever.
         let _last = Abandon(Arc::clone(&self.queue));
-        let mut company = Company::default();
+        let mut company = CommitDelay::default();
         while let Some(jobs) = self.queue.take(GROUP_JOBS) {
             let answered = jobs.len();
             self.meter.count(&jobs);
@@ -271,18 +271,18 @@ impl Writer {
         job: &Job,
         now: tidelock_core::clock::Timestamp,
         carefully: bool,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<JobReply, Failure> {
         Ok(match job {
-            Job::Apply(batch, _) if carefully => {
-                Answer::Apply(session::answer(self.session.apply_carefully(&self.connection, batch, now)?))
-            }
+            Job::Apply(batch, _) if carefully => JobReply::Apply(session::answer(
+                self.session.apply_carefully(&self.connection, batch, now)?,
+            )),
             Job::Apply(batch, _) => {
-                Answer::Apply(session::answer(self.session.apply(&self.connection, batch, now)?))
+                JobReply::Apply(session::answer(self.session.apply(&self.connection, batch, now)?))
             }
-            Job::Claim(claim, _) => Answer::Claim(self.session.claim(&self.connection, claim, now)?),
-            Job::Resolve(id, _) => Answer::Resolve(self.session.resolve(&self.connection, *id, now)?),
-            Job::Sweep(sweep, _) => Answer::Sweep(self.session.sweep(&self.connection, sweep, now)?),
-            Job::DeclareCut(reason, _) => Answer::DeclareCut(self.declare_cut(reason, now)?),
+            Job::Claim(claim, _) => JobReply::Claim(self.session.claim(&self.connection, claim, now)?),
+            Job::Resolve(id, _) => JobReply::Resolve(self.session.resolve(&self.connection, *id, now)?),
+            Job::Sweep(sweep, _) => JobReply::Sweep(self.session.sweep(&self.connection, sweep, now)?),
+            Job::DeclareCut(reason, _) => JobReply::DeclareCut(self.declare_cut(reason, now)?),
         })
     }
 
@@ -316,7 +316,7 @@ impl Writer {
         &mut self,
         job: &Job,
         now: tidelock_core::clock::Timestamp,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<JobReply, Failure> {
         self.connection.prepare_cached("SAVEPOINT one")?.execute([])?;
         let before = self.session.written();
         let decided = self.decide_one(job, now, true).and_then(|answer| {
@@ -397,7 +397,7 @@ impl Drop for Abandon {
     }
 }
 
-enum Answer {
+enum JobReply {
     Apply(Result<Receipt, ApplyError>),
     Claim(Claimed),
     Resolve(Resolution),
@@ -405,16 +405,16 @@ enum Answer {
     DeclareCut(HistoryCut),
 }
 
-fn pair(job: Job, answer: Answer) -> Option<Done> {
+fn pair(job: Job, answer: JobReply) -> Option<Done> {
     match (job, answer) {
-        (Job::Apply(batch, reply), Answer::Apply(result)) => {
+        (Job::Apply(batch, reply), JobReply::Apply(result)) => {
             drop(batch);
             Some(Done::Apply(reply, result))
         }
-        (Job::Claim(_, reply), Answer::Claim(claimed)) => Some(Done::Claim(reply, claimed)),
-        (Job::Resolve(_, reply), Answer::Resolve(resolution)) => Some(Done::Resolve(reply, resolution)),
-        (Job::Sweep(_, reply), Answer::Sweep(swept)) => Some(Done::Sweep(reply, swept)),
-        (Job::DeclareCut(_, reply), Answer::DeclareCut(cut)) => Some(Done::DeclareCut(reply, cut)),
+        (Job::Claim(_, reply), JobReply::Claim(claimed)) => Some(Done::Claim(reply, claimed)),
+        (Job::Resolve(_, reply), JobReply::Resolve(resolution)) => Some(Done::Resolve(reply, resolution)),
+        (Job::Sweep(_, reply), JobReply::Sweep(swept)) => Some(Done::Sweep(reply, swept)),
+        (Job::DeclareCut(_, reply), JobReply::DeclareCut(cut)) => Some(Done::DeclareCut(reply, cut)),
         _ => None,
     }
 }

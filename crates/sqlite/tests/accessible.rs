@@ -17,7 +17,7 @@ use tidelock_core::key::Key;
 use tidelock_core::state::{Document, Schema, StateError, StateRegistry};
 use tidelock_core::store::{ApplyError, Store as _, StoreError, StoreErrorKind};
 use tidelock_sqlite::rusqlite::Connection;
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 type Settings = std::collections::BTreeMap<String, String>;
 
@@ -45,7 +45,7 @@ impl Site {
     }
 
     async fn open(directory: TempDir) -> Self {
-        let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
+        let options = SqliteOptions { busy_timeout: Duration::from_millis(20), ..SqliteOptions::default() };
         let store = SqliteStore::open(directory.path().join("a.db"), options).await.unwrap();
         let key = Key::single("settings").unwrap();
         let document = StateRegistry::new(Arc::new(store.clone())).document(&key, Schema::new());

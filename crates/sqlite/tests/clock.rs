@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::clock::ManualClock;
-use tidelock_core::id::{Lane, Owner};
+use tidelock_core::id::{Owner, QueueName};
 use tidelock_core::key::Key;
-use tidelock_core::store::{Batch, Claim, Denied, Grant, Store};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_core::store::{Batch, Claim, ClaimDenied, Grant, Store};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 const TTL: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_mins(5);
@@ -22,13 +22,13 @@ struct Process {
 impl Process {
     async fn open(directory: &tempfile::TempDir, name: &'static str) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let options = Options { clock: clock.clone(), ..Options::default() };
+        let options = SqliteOptions { clock: clock.clone(), ..SqliteOptions::default() };
         let store = SqliteStore::open(directory.path().join("a.db"), options).await.unwrap();
         Self { clock, store, name }
     }
 
-    async fn take(&self, lock: &str) -> Result<Grant, Denied> {
-        let (owner, lane) = (Owner::new(self.name).unwrap(), Lane::new("locks").unwrap());
+    async fn take(&self, lock: &str) -> Result<Grant, ClaimDenied> {
+        let (owner, lane) = (Owner::new(self.name).unwrap(), QueueName::new("locks").unwrap());
         let claim = Claim::named(&owner, &Key::single(lock).unwrap(), &lane, TTL);
         let mut claimed = self.store.claim(claim).await.unwrap();
         claimed.grants.pop().ok_or_else(|| claimed.denied.unwrap())
@@ -53,11 +53,11 @@ async fn a_process_whose_clock_stepped_back_keeps_its_lease() {
     a.take("other").await.unwrap();
     b.step_back(STEP);
     let grant = b.take("lock").await.unwrap();
-    assert!(matches!(a.take("lock").await, Err(Denied::Held(_))), "a live lease was taken over");
+    assert!(matches!(a.take("lock").await, Err(ClaimDenied::Held(_))), "a live lease was taken over");
     for _ in 0..3 {
         [&a, &b].iter().for_each(|process| process.clock.advance(Duration::from_secs(20)));
         b.store.apply(Batch::new().renew(&grant.lease(), TTL)).await.unwrap();
-        assert!(matches!(a.take("lock").await, Err(Denied::Held(_))), "a renewed lease was taken over");
+        assert!(matches!(a.take("lock").await, Err(ClaimDenied::Held(_))), "a renewed lease was taken over");
     }
     a.clock.advance(TTL);
     assert!(a.take("lock").await.unwrap().taken_over, "a lease that is not renewed ends");
@@ -71,7 +71,7 @@ async fn a_process_that_opens_with_a_clock_behind_runs_on_from_the_time_of_the_f
     let late = Process::open(&directory, "late").await;
     late.step_back(STEP);
     late.take("lock").await.unwrap();
-    assert!(matches!(a.take("lock").await, Err(Denied::Held(_))));
+    assert!(matches!(a.take("lock").await, Err(ClaimDenied::Held(_))));
 }
 
 #[tokio::test]
@@ -82,8 +82,8 @@ async fn after_a_step_ahead_new_leases_hold_on_both_sides() {
     // A lease of the old time has expired by the new one; the fence keeps its holder from writing.
     assert!(a.take("before").await.unwrap().taken_over);
     b.take("lock").await.unwrap();
-    assert!(matches!(a.take("lock").await, Err(Denied::Held(_))));
+    assert!(matches!(a.take("lock").await, Err(ClaimDenied::Held(_))));
     a.step_back(STEP);
     a.take("mine").await.unwrap();
-    assert!(matches!(b.take("mine").await, Err(Denied::Held(_))));
+    assert!(matches!(b.take("mine").await, Err(ClaimDenied::Held(_))));
 }

@@ -37,13 +37,13 @@ async fn killed_in_the_middle_of_group_commits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_workers_drive_runs() {
-    tidelock_tck::haul::killed(&common::Sqlite::default()).await;
+    tidelock_tck::kill_workflow::killed(&common::Sqlite::default()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_two_processes_add_to_one_record() {
     let backend = common::Sqlite::default();
-    for report in tidelock_tck::kill::rounds(&backend).await {
+    for report in tidelock_tck::kill_state::rounds(&backend).await {
         eprintln!("{report} on {}", backend.name());
         let store = common::open(&backend.last_path(), SystemClock::shared()).await;
         assert_eq!(store.integrity_check().await.unwrap(), Vec::<String>::new());

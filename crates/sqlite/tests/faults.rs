@@ -14,7 +14,7 @@ use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     ApplyError, Batch, Expect, NewEvent, Page, Store as _, StoreError, StoreErrorKind, StreamQuery, Sweep,
 };
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 fn big(n: i64) -> Batch {
     let value = Payload::of(&"x".repeat(20_000)).unwrap();
@@ -40,7 +40,7 @@ async fn fill(store: &SqliteStore) -> (i64, ApplyError) {
 async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let small = Options { max_bytes: Some(1024 * 1024), ..Options::default() };
+    let small = SqliteOptions { max_bytes: Some(1024 * 1024), ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, small).await.unwrap();
     let (written, error) = fill(&store).await;
     assert_eq!(error.code().as_str(), "TL0302", "{error}");
@@ -89,7 +89,7 @@ impl Drop for SmallDevice {
 async fn a_full_device_refuses_and_loses_nothing() {
     // Where it cannot be created, the limit of the test above replaces it.
     let Some(device) = SmallDevice::mount("2m") else { return };
-    let store = SqliteStore::open(device.0.path().join("a.db"), Options::default()).await.unwrap();
+    let store = SqliteStore::open(device.0.path().join("a.db"), SqliteOptions::default()).await.unwrap();
     let (written, error) = fill(&store).await;
     let ApplyError::Store { error, outcome } = error else { panic!("{error}") };
     let log = store.read_stream(StreamQuery::forward(&Key::single("log").unwrap(), 1000)).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_full_device_refuses_and_loses_nothing() {
 #[tokio::test]
 async fn a_document_that_is_rewritten_does_not_fill_a_small_device() {
     let Some(device) = SmallDevice::mount("6m") else { return };
-    let store = SqliteStore::open(device.0.path().join("a.db"), Options::default()).await.unwrap();
+    let store = SqliteStore::open(device.0.path().join("a.db"), SqliteOptions::default()).await.unwrap();
     let value = Payload::of(&"x".repeat(5_000)).unwrap();
     for _ in 0..3_000 {
         store.apply(Batch::new().put(&Key::single("d").unwrap(), Expect::Any, value.clone())).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_document_that_is_rewritten_does_not_fill_a_small_device() {
 async fn what_was_decided_on_neighbours_falls_with_them() {
     let Some(device) = SmallDevice::mount("3m") else { return };
     let path = device.0.path().join("a.db");
-    let store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    let store = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
     let (huge, s) = (Key::single("huge").unwrap(), Key::single("s").unwrap());
     let event = || NewEvent::new(EventType::new("E").unwrap(), Payload::null());
     let first = event();
@@ -149,7 +149,7 @@ async fn what_was_decided_on_neighbours_falls_with_them() {
 async fn one_batch_that_does_not_fit_keeps_nobody_out() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let small = Options { max_bytes: Some(1024 * 1024), ..Options::default() };
+    let small = SqliteOptions { max_bytes: Some(1024 * 1024), ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, small).await.unwrap();
     let other = tidelock_sqlite::rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -168,7 +168,7 @@ async fn one_batch_that_does_not_fit_keeps_nobody_out() {
 async fn a_damaged_file_is_reported_as_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    let store = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
     for n in 0..50 {
         store.apply(big(n)).await.unwrap();
     }
@@ -177,7 +177,7 @@ async fn a_damaged_file_is_reported_as_damaged() {
     let (from, to) = (8 * 4096, bytes.len());
     bytes[from..to].fill(0x5a);
     std::fs::write(&path, bytes).unwrap();
-    let store = SqliteStore::open(&path, Options::default()).await;
+    let store = SqliteStore::open(&path, SqliteOptions::default()).await;
     let kind = match store {
         Err(error) => error.kind,
         Ok(store) => match store.documents(&KeyPrefix::all(), Page::first(100)).await {
@@ -206,7 +206,8 @@ fn x8_what_may_not_be_written_is_read_only() {
     as_somebody_else(TEST, CHILD, &path);
     mode(directory.path(), 0o755);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async { SqliteStore::open(&path, Options::default()).await.unwrap().close().await });
+    runtime
+        .block_on(async { SqliteStore::open(&path, SqliteOptions::default()).await.unwrap().close().await });
     mode(&path, 0o444);
     mode(directory.path(), 0o777);
     as_somebody_else(TEST, CHILD, &path);
@@ -214,7 +215,7 @@ fn x8_what_may_not_be_written_is_read_only() {
 
 fn refused(path: &Path) -> StoreError {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(SqliteStore::open(path, Options::default())).unwrap_err()
+    runtime.block_on(SqliteStore::open(path, SqliteOptions::default())).unwrap_err()
 }
 
 /// Runs a test of this program in a child that gets a path. If this user is root, the child runs as another user,
@@ -247,11 +248,11 @@ async fn x8_a_file_that_only_a_newer_sqlite_may_write_is_read_only() {
     const WRITE_VERSION: usize = 18;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    SqliteStore::open(&path, Options::default()).await.unwrap().close().await;
+    SqliteStore::open(&path, SqliteOptions::default()).await.unwrap().close().await;
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[WRITE_VERSION] = 3;
     std::fs::write(&path, &bytes).unwrap();
-    let error = SqliteStore::open(&path, Options::default()).await.unwrap_err();
+    let error = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::ReadOnly, "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), bytes, "it is left as it is");
 }

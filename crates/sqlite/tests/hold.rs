@@ -11,13 +11,13 @@ use tidelock_core::key::Key;
 use tidelock_core::lease;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Expect, SharedStore};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 tidelock_tck::child!(crate::common::Sqlite::default());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn k8_a_process_that_was_stopped_past_its_lease_commits_nothing() {
-    tidelock_tck::stop::round(&common::Sqlite::default()).await;
+    tidelock_tck::sigstop::round(&common::Sqlite::default()).await;
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_blocked_executor_loses_no_lease() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let file = directory.path().join("blocked.db");
-        let store: SharedStore = Arc::new(SqliteStore::open(file, Options::default()).await.unwrap());
+        let store: SharedStore = Arc::new(SqliteStore::open(file, SqliteOptions::default()).await.unwrap());
         let lock = Key::single("blocked").unwrap();
         let held = lease::request(&store, &lock).ttl(Duration::from_secs(2)).try_acquire().await.unwrap();
         // The subject of the test: the only thread of the executor is blocked for longer than the lease lasts.
@@ -44,7 +44,7 @@ fn a_blocked_executor_loses_no_lease() {
 async fn k2_a_wait_outlasts_a_file_that_is_locked_for_longer_than_a_write_waits() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("locked.db");
-    let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(20), ..SqliteOptions::default() };
     let store: SharedStore = Arc::new(SqliteStore::open(&file, options).await.unwrap());
     let lock = Key::single("locked").unwrap();
     let other = tidelock_sqlite::rusqlite::Connection::open(&file).unwrap();

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Durability, Expect, Page, Store as _};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_do_not_keep_the_log_from_starting_over() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let options = Options { durability: Durability::Relaxed, ..Options::default() };
+    let options = SqliteOptions { durability: Durability::Relaxed, ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, options).await.unwrap();
     let value = Payload::of(&"x".repeat(1_000)).unwrap();
     let put = |n: i64| Batch::new().put(&Key::new("d", [n]).unwrap(), Expect::Any, value.clone());

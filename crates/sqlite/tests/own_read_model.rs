@@ -14,7 +14,7 @@ use tidelock_core::payload::Payload;
 use tidelock_core::projections::Watermark;
 use tidelock_core::store::{Batch, Event, Expect, NewEvent, Store as _};
 use tidelock_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 /// The number of events.
 const EVENTS: i64 = 60;
@@ -57,8 +57,8 @@ async fn run(path: &Path, refused: &AtomicUsize) {
     }
 }
 
-fn options() -> Options {
-    Options { shared: true, ..Options::default() }
+fn options() -> SqliteOptions {
+    SqliteOptions { shared: true, ..SqliteOptions::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

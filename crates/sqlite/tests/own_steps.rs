@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidelock_core::worker::WorkerHandle;
-use tidelock_core::workflow::{Client, Ctx, Failure, TxStep, Worker, Workflow, WorkflowEngine};
+use tidelock_core::workflow::{Ctx, Failure, TxStep, Worker, Workflow, WorkflowClient, WorkflowEngine};
 use tidelock_sqlite::rusqlite::{self, Connection, TransactionBehavior};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 const ORDER: Workflow<u32, i64> = Workflow::new("order");
 const RUNS: u32 = 20;
@@ -47,14 +47,14 @@ async fn driving(store: &SqliteStore) -> WorkerHandle<WorkflowEngine> {
 async fn w18_effects_in_own_tables_are_there_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shop.db");
-    let options = Options { shared: true, ..Options::default() };
+    let options = SqliteOptions { shared: true, ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, options).await.unwrap();
     let mine = Connection::open(&path).unwrap();
     mine.execute_batch("CREATE TABLE invoices (number INTEGER PRIMARY KEY, step TEXT)").unwrap();
     let count = |what: &str| -> i64 {
         mine.query_row(&format!("SELECT count({what}) FROM invoices"), [], |row| row.get(0)).unwrap()
     };
-    let client = Client::new(Arc::new(store.clone()));
+    let client = WorkflowClient::new(Arc::new(store.clone()));
     let mut runs = Vec::new();
     for n in 0..RUNS {
         runs.push(client.start(ORDER, &n).id(format!("o{n}")).await.unwrap());

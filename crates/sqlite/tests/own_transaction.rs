@@ -13,7 +13,7 @@ use tidelock_core::store::{
     Batch, Expect, NewEvent, NewWork, Operation, Pattern, Selection, Store as _, StreamQuery, WorkFilter,
 };
 use tidelock_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 struct Shop {
     store: SqliteStore,
@@ -25,7 +25,7 @@ impl Shop {
     async fn open() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("shop.db");
-        let options = Options { shared: true, ..Options::default() };
+        let options = SqliteOptions { shared: true, ..SqliteOptions::default() };
         let store = SqliteStore::open(&path, options).await.unwrap();
         let mine = Connection::open(&path).unwrap();
         mine.execute_batch("CREATE TABLE invoices (total INTEGER)").unwrap();
@@ -101,7 +101,7 @@ async fn the_time_is_that_of_the_store() {
     let written = shop.store.apply(append(0)).await.unwrap().at;
     let behind = Arc::new(ManualClock::new(Timestamp::from_micros(written.as_micros() - 60_000_000)));
     let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&behind);
-    let options = Options { clock, ..Options::default() };
+    let options = SqliteOptions { clock, ..SqliteOptions::default() };
     let late = SqliteStore::open(shop.store.path(), options).await.unwrap();
     let tx = shop.begin();
     let at = late.apply_in(&tx.tx, &append(1)).unwrap().at;

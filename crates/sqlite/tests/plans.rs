@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use tidelock_sqlite::rusqlite::{Connection, StatementStatus};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 /// Returns SQLite's query plan of a statement.
 fn plan(db: &Connection, sql: &str) -> String {
@@ -16,11 +16,11 @@ fn plan(db: &Connection, sql: &str) -> String {
 async fn claims_heads_and_removals_seek_and_never_scan_or_sort() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let _store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    let _store = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
     let db = Connection::open(&path).unwrap();
     let source = [
         include_str!("../src/claim.rs"),
-        include_str!("../src/places.rs"),
+        include_str!("../src/event_locator.rs"),
         include_str!("../src/truncate.rs"),
     ]
     .concat();
@@ -59,7 +59,7 @@ fn steps(db: &Connection, sql: &str, parameters: (i64, i64)) -> i32 {
 async fn d11_a_sweep_with_nothing_to_do_costs_the_same_beside_many_documents() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let _store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    let _store = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
     let db = Connection::open(&path).unwrap();
     db.execute_batch(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)

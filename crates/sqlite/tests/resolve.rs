@@ -10,7 +10,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, Refusal, Resolution, Store as _, StoreErrorKind};
 use tidelock_sqlite::rusqlite::{Connection, TransactionBehavior};
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 fn balance() -> Key {
     Key::single("balance").unwrap()
@@ -22,7 +22,7 @@ fn deposit(id: OpId) -> Batch {
 }
 
 async fn open(path: &Path, busy_timeout: Duration) -> SqliteStore {
-    let options = Options { shared: true, busy_timeout, ..Options::default() };
+    let options = SqliteOptions { shared: true, busy_timeout, ..SqliteOptions::default() };
     SqliteStore::open(path, options).await.unwrap()
 }
 

@@ -10,7 +10,7 @@ use tidelock_core::store::{
     Batch, Claim, Direction, Expect, NewEvent, NewWork, Page, Store as _, StreamQuery,
 };
 use tidelock_sqlite::rusqlite::Connection;
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 const STREAMS: u64 = 40;
 
@@ -22,8 +22,8 @@ fn event(n: u64) -> NewEvent {
     NewEvent::new(EventType::new("E").unwrap(), Payload::of(&n).unwrap())
 }
 
-fn options(unindexed: usize) -> Options {
-    Options { unindexed, readers: 1, ..Options::default() }
+fn options(unindexed: usize) -> SqliteOptions {
+    SqliteOptions { unindexed, readers: 1, ..SqliteOptions::default() }
 }
 
 /// A generator that is good enough to mix streams.

@@ -10,7 +10,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{ApplyError, Batch, Expect, LogQuery, NewEvent, Store as _, StreamQuery};
 use tidelock_sqlite::rusqlite::Connection;
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 
 fn stream(n: u64) -> Key {
     Key::new("s", [i64::try_from(n).unwrap()]).unwrap()
@@ -32,12 +32,12 @@ fn next(seed: &mut u64) -> u64 {
 
 /// The expected state of a stream: its first version, and the numbers in its events from there on.
 #[derive(Default)]
-struct Left {
+struct ExpectedStream {
     first: u64,
     numbers: Vec<u64>,
 }
 
-async fn check(store: &SqliteStore, expected: &BTreeMap<u64, Left>) {
+async fn check(store: &SqliteStore, expected: &BTreeMap<u64, ExpectedStream>) {
     let mut all = 0;
     for (n, left) in expected {
         let (key, head) = (stream(*n), left.first + left.numbers.len() as u64);
@@ -64,8 +64,8 @@ async fn reads_agree_over_removals_merges_restarts_and_foreign_writers() {
     const STREAMS: u64 = 12;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let options = |unindexed| Options { unindexed, readers: 1, ..Options::default() };
-    let mut expected: BTreeMap<u64, Left> = BTreeMap::new();
+    let options = |unindexed| SqliteOptions { unindexed, readers: 1, ..SqliteOptions::default() };
+    let mut expected: BTreeMap<u64, ExpectedStream> = BTreeMap::new();
     let (mut seed, mut number, mut newest) = (11, 0, 0);
     for thresholds in [(1, 10), (50, 300), (8192, 8192), (7, 8192)] {
         let a = SqliteStore::open(&path, options(thresholds.0)).await.unwrap();
@@ -122,7 +122,7 @@ async fn reads_agree_over_removals_merges_restarts_and_foreign_writers() {
 async fn a_group_that_breaks_after_a_removal_removes_what_it_should_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    let options = Options { unindexed: 40, ..Options::default() };
+    let options = SqliteOptions { unindexed: 40, ..SqliteOptions::default() };
     let store = Arc::new(SqliteStore::open(&path, options).await.unwrap());
     let taken = event(0);
     store.apply(Batch::new().append(&stream(9), Expect::Any, [taken.clone()])).await.unwrap();

@@ -11,7 +11,7 @@ use tidelock_core::store::{
     Batch, Claim, Delta, Expect, NewEvent, NewWork, Operation, Selection, Store as _, StoreErrorKind,
 };
 use tidelock_sqlite::rusqlite::Connection;
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ impl Site {
     async fn open() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.db");
-        let options = Options { shared: true, ..Options::default() };
+        let options = SqliteOptions { shared: true, ..SqliteOptions::default() };
         let store = SqliteStore::open(&path, options).await.unwrap();
         let mine = Connection::open(&path).unwrap();
         Self { store, mine, _directory: directory }
@@ -47,7 +47,7 @@ impl Site {
     }
 
     async fn claim(&self, limit: usize) -> Vec<Key> {
-        let claim = Claim::lanes(&owner(), ["jobs".parse().unwrap()], limit, TTL);
+        let claim = Claim::queues(&owner(), ["jobs".parse().unwrap()], limit, TTL);
         let claimed = self.store.claim(claim).await.unwrap();
         claimed.grants.into_iter().map(|grant| grant.row.key).collect()
     }
@@ -113,7 +113,7 @@ async fn d6_a_polled_unreadable_row_fails_no_put() {
         let store = site.store.clone();
         tasks.spawn(async move { store.apply(put(n)).await.map(drop).map_err(|e| e.to_string()) });
         let (store, lane) = (site.store.clone(), "jobs".parse().unwrap());
-        let claim = Claim::lanes(&owner(), [lane], 1, TTL);
+        let claim = Claim::queues(&owner(), [lane], 1, TTL);
         tasks.spawn(async move { store.claim(claim).await.map(drop).map_err(|e| e.to_string()) });
         let (store, claim) = (site.store.clone(), Claim::existing(&owner(), &key("bad"), TTL));
         // This one needs the row, and fails alone.
@@ -169,7 +169,7 @@ async fn d6_a_row_with_unreadable_events_is_passed_over() {
     let batch = Batch::new().append(&stream, Expect::Absent, [event]).enqueue(follows);
     site.store.apply(batch.enqueue(job("good"))).await.unwrap();
     site.mine.execute("UPDATE tidelock_events SET type = ''", []).unwrap();
-    let claim = Claim::lanes(&owner(), ["jobs".parse().unwrap()], 5, TTL).with_events(10);
+    let claim = Claim::queues(&owner(), ["jobs".parse().unwrap()], 5, TTL).with_events(10);
     let claimed = site.store.claim(claim).await.unwrap();
     assert_eq!(claimed.grants.len(), 1, "{claimed:?}");
     assert_eq!(claimed.grants.first().map(|grant| grant.row.key.clone()), Some(key("good")));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidelock_core::key::Key;
 use tidelock_core::store::{
-    Batch, Claim, Denied, Document, Event, Grant, LogQuery, Receipt, Refusal, Store, StreamQuery, WorkFilter,
-    WorkRow, limits,
+    Batch, Claim, ClaimDenied, Document, Event, Grant, LogQuery, Receipt, Refusal, Store, StreamQuery,
+    WorkFilter, WorkRow, limits,
 };
 
-use crate::make::{TTL, lane, owner};
+use crate::builders::{TTL, owner, queue_name};
 
 /// A connection to the database under test.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Conn {
 
     /// Claims up to `limit` due rows of a lane.
     pub async fn claim_lane(&self, who: &str, lane_name: &str, limit: usize) -> Vec<Grant> {
-        let claim = Claim::lanes(&owner(who), [lane(lane_name)], limit, TTL);
+        let claim = Claim::queues(&owner(who), [queue_name(lane_name)], limit, TTL);
         self.claim(claim).await.expect("the store answers").grants
     }
 
@@ -55,12 +55,15 @@ impl Conn {
     }
 
     /// Claims a row by name and creates it if it does not exist: a named lock.
-    pub async fn lock(&self, who: &str, key: &Key) -> Result<Grant, Denied> {
-        one(self.claim(Claim::named(&owner(who), key, &lane("locks"), TTL)).await.expect("the store answers"))
+    pub async fn lock(&self, who: &str, key: &Key) -> Result<Grant, ClaimDenied> {
+        one(self
+            .claim(Claim::named(&owner(who), key, &queue_name("locks"), TTL))
+            .await
+            .expect("the store answers"))
     }
 
     /// Claims an existing row by name.
-    pub async fn take(&self, who: &str, key: &Key) -> Result<Grant, Denied> {
+    pub async fn take(&self, who: &str, key: &Key) -> Result<Grant, ClaimDenied> {
         one(self.claim(Claim::existing(&owner(who), key, TTL)).await.expect("the store answers"))
     }
 
@@ -116,7 +119,7 @@ impl Conn {
     }
 }
 
-fn one(claimed: tidelock_core::store::Claimed) -> Result<Grant, Denied> {
+fn one(claimed: tidelock_core::store::Claimed) -> Result<Grant, ClaimDenied> {
     match (claimed.grants.into_iter().next(), claimed.denied) {
         (Some(grant), None) => Ok(grant),
         (None, Some(denied)) => Err(denied),

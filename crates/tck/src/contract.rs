@@ -1,10 +1,10 @@
 //! Cases of the store contract, for every backend. They use [`Store`](tidelock_core::store::Store) and housekeeping, and no engine.
 
 pub mod bounds;
-pub mod edge;
 pub mod events;
 pub mod exact;
 pub mod expiry;
+pub mod idempotency;
 pub mod lease;
 pub mod limits;
 pub mod operators;
@@ -17,8 +17,8 @@ pub mod reads;
 pub mod repeat;
 pub mod resolve;
 pub mod runtime_state;
+pub mod schedules;
 pub mod state;
 pub mod store;
-pub mod ticks;
 pub mod truncation;
 pub mod workflow;

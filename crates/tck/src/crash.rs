@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidelock_core::clock::{ManualClock, SystemClock};
-use tidelock_core::id::{Lane, OpId};
+use tidelock_core::id::{OpId, QueueName};
 use tidelock_core::key::{Arg, Key};
 use tidelock_core::store::{Batch, Delta, Event, Expect, NewEvent, NewWork};
 use uuid::Uuid;
 
 use crate::Backend;
+use crate::builders::{event_type, payload};
 use crate::conn::Conn;
-use crate::make::{event_type, payload};
 use crate::process::{Process, Task};
 use crate::rng::Rng;
 
@@ -116,7 +116,7 @@ fn batch(seed: u64, which: Ack) -> Batch {
             payload(json!({ "count": 0 })),
             [Delta::inc("/count", 1), Delta::set("/last", n)],
         )
-        .enqueue(NewWork::once(row(which), Lane::new("crash").unwrap()))
+        .enqueue(NewWork::once(row(which), QueueName::new("crash").unwrap()))
         .op_id(operation(seed, which))
 }
 

@@ -1,20 +1,20 @@
 //! Cases of the engines on a backend: locks, state, events, reactions, workflows, schedules, outbox and idempotency.
 
 pub mod aggregates;
+pub mod archive;
 pub mod blame;
-pub mod books;
 pub mod closings;
 pub mod combining;
 pub mod continuing;
 pub mod delays;
 pub mod destinations;
 pub mod documents;
-pub mod edges;
 pub mod epochs;
 pub mod forks;
 pub mod histories;
 pub mod hold;
 pub mod hot_streams;
+pub mod idempotency;
 pub mod kept_states;
 pub mod kills;
 pub mod mutations;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
-use tidelock_core::books::{ArchivePage, Books, Closing};
+use tidelock_core::archive::{ArchivePage, ArchiveRequest, Archiver};
 use tidelock_core::events::{Aggregate, Events};
 
 use crate::prelude::*;
@@ -90,7 +90,7 @@ impl Shelf {
 }
 
 /// Archives a stream to a shelf, in pages of two events.
-pub(crate) fn closing(events: &Events, stream: &Key, shelf: &Shelf) -> Closing {
+pub(crate) fn closing(events: &Events, stream: &Key, shelf: &Shelf) -> ArchiveRequest {
     let shelf = shelf.clone();
     let archive = move |page: ArchivePage| {
         let shelf = shelf.clone();
@@ -99,5 +99,5 @@ pub(crate) fn closing(events: &Events, stream: &Key, shelf: &Shelf) -> Closing {
             Ok::<(), std::io::Error>(())
         }
     };
-    Books::new(events.clone()).close(stream).archive(archive).page(2)
+    Archiver::new(events.clone()).close(stream).archive(archive).page(2)
 }

@@ -9,29 +9,29 @@
     reason = "a kit fails by panicking"
 )]
 
+mod builders;
+mod clients;
 mod conn;
 pub mod contract;
 pub mod crash;
-mod cut;
-mod detour;
 pub mod differential;
 mod dump;
 pub mod engines;
 mod env;
 mod expect;
-pub mod haul;
+mod fault_proxy;
 pub mod history;
-pub mod kill;
+pub mod kill_state;
+pub mod kill_workflow;
 mod ledger;
-mod make;
-mod play;
+mod partition;
 pub mod process;
 mod reacting;
 pub mod rng;
 mod run;
 mod running;
 mod scheduling;
-pub mod stop;
+pub mod sigstop;
 pub mod stress;
 
 /// Imports that nearly every case needs.
@@ -45,11 +45,11 @@ pub(crate) mod prelude {
     pub(crate) use tidelock_core::key::{Arg, Key, KeyPrefix};
     pub(crate) use tidelock_core::store::*;
 
+    pub(crate) use crate::builders::*;
     pub(crate) use crate::conn::Conn;
     pub(crate) use crate::dump::Dump;
     pub(crate) use crate::env::Env;
     pub(crate) use crate::expect::*;
-    pub(crate) use crate::make::*;
 }
 
 use std::fmt;
@@ -120,7 +120,7 @@ pub trait Database: Send + Sync {
 }
 
 /// The future of a running case.
-type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type CaseFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// One case of the kit.
 #[derive(Clone, Copy)]
@@ -137,7 +137,7 @@ pub struct Case {
     pub doc: &'static str,
     /// Whether the case needs only documents. The doc comment of such a case ends with `Documents only.`
     pub documents_only: bool,
-    run: for<'a> fn(&'a Env) -> Running<'a>,
+    run: for<'a> fn(&'a Env) -> CaseFuture<'a>,
 }
 
 impl fmt::Debug for Case {
@@ -180,7 +180,7 @@ macro_rules! conformance {
 }
 
 /// The test that the kit starts in processes of its own. [`conformance!`] contains it; a test program that calls
-/// [`crash::round`], [`kill::rounds`] or [`stress`] without the rest of the kit needs this line.
+/// [`crash::round`], [`kill_state::rounds`] or [`stress`] without the rest of the kit needs this line.
 #[macro_export]
 macro_rules! child {
     ($backend:expr) => {

@@ -18,8 +18,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::Backend;
+use crate::builders::{event, key, number};
 use crate::conn::Conn;
-use crate::make::{event, key, number};
 
 const ROLE: &str = "TIDELOCK_TCK_ROLE";
 const MARK: &str = "@tck ";
@@ -47,7 +47,7 @@ pub(crate) enum Task {
     /// Writes complete batches until it is killed; reports each acknowledged one.
     Crash { seed: u64 },
     /// Adds to a record until it is killed or told to finish; reports before and after each addition.
-    Add { life: usize, way: crate::kill::Way },
+    Add { life: usize, way: crate::kill_state::AdditionKind },
     /// Drives runs until it is killed; reports when it has started.
     Haul,
     /// Takes part in a stress scenario.
@@ -63,7 +63,7 @@ struct Role {
 
 /// The result that a child's append returned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct AppendReport {
     pub(crate) stream: Key,
     pub(crate) version: StreamVersion,
     pub(crate) position: Position,
@@ -197,11 +197,11 @@ async fn play(conn: Conn, task: Task) {
             }
             say(&times);
         }
-        Task::Hold { name } => crate::stop::hold(conn, &name).await,
+        Task::Hold { name } => crate::sigstop::hold(conn, &name).await,
         Task::React => crate::reacting::react(conn).await,
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
-        Task::Add { life, way } => crate::kill::add(conn, life, way).await,
-        Task::Haul => crate::haul::drive(conn).await,
+        Task::Add { life, way } => crate::kill_state::add(conn, life, way).await,
+        Task::Haul => crate::kill_workflow::drive(conn).await,
         Task::Stress(part) => part.play(conn).await,
     }
 }
@@ -229,6 +229,6 @@ async fn append_one(conn: &Conn, writer: u64, n: u64) {
     });
     for appended in conn.done(batch).await.appended {
         let (version, position) = (appended.first_version, appended.first_position);
-        say(&Told { stream: appended.stream, version, position, writer, n });
+        say(&AppendReport { stream: appended.stream, version, position, writer, n });
     }
 }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::reactions::{Reaction, ReactionEngine, Reactions, Settled};
+use tidelock_core::reactions::{Quiescence, Reaction, ReactionEngine, Reactions};
 use tidelock_core::store::{Batch, Delta, Event, SharedStore};
 use tidelock_core::worker::WorkerHandle;
 use tokio::sync::Semaphore;
 
+use crate::builders::payload;
 use crate::conn::Conn;
-use crate::make::payload;
 
 /// Lease TTL. It is long enough that no renewal falls into a case. The clock of the store expires the leases.
 pub(crate) const LEASE: Duration = Duration::from_mins(10);
@@ -46,8 +46,8 @@ pub(crate) async fn start(conn: &Conn, reaction: Reaction) -> WorkerHandle<React
 }
 
 /// Settles while the clock advances, for reactions that wait for an instant of that clock.
-pub(crate) async fn settle_in_time(env: &crate::Env, running: &WorkerHandle<ReactionEngine>) -> Settled {
-    let settling = running.settle();
+pub(crate) async fn quiesce_in_time(env: &crate::Env, running: &WorkerHandle<ReactionEngine>) -> Quiescence {
+    let settling = running.quiesce();
     tokio::pin!(settling);
     let start = Instant::now();
     loop {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidelock_core::workflow::{Client, Worker};
+use tidelock_core::workflow::{Worker, WorkflowClient};
 use tokio::sync::Semaphore;
 
 use crate::Env;
@@ -21,8 +21,8 @@ pub(crate) fn skipping(env: &Env, conn: &Conn) -> Worker {
     worker(conn).skip_time(Arc::clone(&env.clock))
 }
 
-pub(crate) fn client(conn: &Conn) -> Client {
-    Client::new(Arc::clone(&conn.0))
+pub(crate) fn client(conn: &Conn) -> WorkflowClient {
+    WorkflowClient::new(Arc::clone(&conn.0))
 }
 
 /// Counters by name.

@@ -75,5 +75,5 @@ pub(crate) fn set(env: &Env, at: &str) {
 /// Advances the clock and waits until all due work is done.
 pub(crate) async fn pass(env: &Env, running: &WorkerHandle<ScheduleEngine>, by: Duration) {
     env.pass(by);
-    running.settle().await.expect("the store answers");
+    running.quiesce().await.expect("the store answers");
 }

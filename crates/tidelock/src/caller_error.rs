@@ -3,10 +3,10 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use tidelock_core::books::BooksError;
-use tidelock_core::edge::EdgeError;
+use tidelock_core::archive::ArchiveError;
 use tidelock_core::error::{Code, Explain, Explanation, InvalidInput, Outcome, Retry};
 use tidelock_core::events::{EventsError, ExecuteError};
+use tidelock_core::idempotency::IdempotencyError;
 use tidelock_core::lease::LeaseError;
 use tidelock_core::lock::{LockError, LockKeyError};
 use tidelock_core::outbox::OutboxError;
@@ -222,8 +222,8 @@ from! {
     ReactionsError => by_retry;
     ProjectionsError => by_retry;
     OutboxError => by_retry;
-    EdgeError => by_retry;
-    BooksError => by_retry;
+    IdempotencyError => by_retry;
+    ArchiveError => by_retry;
 }
 
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<MutateError<E>> for Error {
@@ -248,7 +248,7 @@ impl<A, E: Into<Box<dyn StdError + Send + Sync>>> From<ExecuteError<A, E>> for E
 mod response {
     use axum_core::response::{IntoResponse, Response};
     use http::StatusCode;
-    use tidelock_edge::Problem;
+    use tidelock_http::Problem;
 
     use super::{Error, ErrorKind};
 

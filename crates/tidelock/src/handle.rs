@@ -13,7 +13,7 @@ use tidelock_core::reactions::Operator;
 use tidelock_core::schedule::Schedules;
 use tidelock_core::state::{Document, Record, Schema, State, StateRegistry, StateValue};
 use tidelock_core::store::{Batch, Receipt, SharedStore};
-use tidelock_core::workflow::{Client, Start, Workflow};
+use tidelock_core::workflow::{StartRequest, Workflow, WorkflowClient};
 
 use crate::aggregate::AggregateHandle;
 use crate::open::{self, Backend, OpenOptions};
@@ -44,7 +44,7 @@ pub struct Tidelock {
     backend: Backend,
     states: StateRegistry,
     events: Events,
-    runs: Client,
+    runs: WorkflowClient,
 }
 
 impl Tidelock {
@@ -72,7 +72,7 @@ impl Tidelock {
 
     pub(crate) fn over(store: SharedStore, backend: Backend) -> Self {
         let (states, events) = (StateRegistry::new(store.clone()), Events::new(store.clone()));
-        let runs = Client::new(store.clone());
+        let runs = WorkflowClient::new(store.clone());
         Self { store, backend, states, events, runs }
     }
 
@@ -102,13 +102,13 @@ impl Tidelock {
     }
 
     /// Prepares a run of a workflow. Await it to start the run, or add its batch to another one.
-    pub fn start<I: Serialize, O>(&self, workflow: Workflow<I, O>, input: &I) -> Start<O> {
+    pub fn start<I: Serialize, O>(&self, workflow: Workflow<I, O>, input: &I) -> StartRequest<O> {
         self.runs.start(workflow, input)
     }
 
     /// Returns the client of workflow runs: signals, cancellation, lists, results.
     #[must_use]
-    pub fn runs(&self) -> &Client {
+    pub fn runs(&self) -> &WorkflowClient {
         &self.runs
     }
 
@@ -165,9 +165,9 @@ impl Tidelock {
     }
 
     /// Returns the tower layer that makes requests with an `Idempotency-Key` idempotent.
-    #[cfg(feature = "edge")]
-    pub fn idempotency(&self) -> tidelock_edge::IdempotencyLayer {
-        tidelock_edge::IdempotencyLayer::new(&self.store)
+    #[cfg(feature = "http")]
+    pub fn idempotency(&self) -> tidelock_http::IdempotencyLayer {
+        tidelock_http::IdempotencyLayer::new(&self.store)
     }
 
     /// Returns the store beneath all engines.

@@ -52,16 +52,12 @@ pub use url::StoreUrl;
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
-    authority, books, clock, codes, error, events, housekeeping, id, key, lease, lock, model, outbox,
-    payload, projections, reactions, schedule, state, store, telemetry, worker, workflow,
+    archive, clock, codes, error, events, external_update, housekeeping, id, idempotency, key, lease, lock,
+    model, outbox, payload, projections, reactions, schedule, state, store, telemetry, worker, workflow,
 };
 
-/// Idempotency keys for repeated requests and, with the feature `edge`, the layer for HTTP.
-pub mod edge {
-    pub use tidelock_core::edge::*;
-    #[cfg(feature = "edge")]
-    pub use tidelock_edge as http;
-}
+#[cfg(feature = "http")]
+pub use tidelock_http as http;
 
 #[cfg(feature = "files")]
 pub use tidelock_files as files;
@@ -80,13 +76,13 @@ pub use tidelock_sqlite as sqlite;
 /// backend.
 pub mod prelude {
     pub use tidelock_core::clock::{Clock, Due, ManualClock, Timestamp};
-    pub use tidelock_core::edge::{Answer, Reservation};
     pub use tidelock_core::error::{Explain, Outcome, Retry};
     pub use tidelock_core::events::{Aggregate, Events, ExecuteError};
     pub use tidelock_core::failure::Failure;
     pub use tidelock_core::id::{
-        DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
+        DocVersion, EventId, EventType, Fence, OpId, Owner, Position, Priority, QueueName, StreamVersion,
     };
+    pub use tidelock_core::idempotency::{Reservation, StoredResponse};
     pub use tidelock_core::key::{Arg, IntoKey, Key, KeyPrefix};
     pub use tidelock_core::lease::LeaseGuard;
     pub use tidelock_core::lock::{LockClass, Locks, Mode, Modes};
@@ -106,11 +102,11 @@ pub mod prelude {
     pub use crate::{ErrorKind, Service, ServiceHandle, StartWithin, Tidelock};
 
     #[cfg(feature = "files")]
-    pub use tidelock_files::{FilesStore, Options as FilesOptions};
+    pub use tidelock_files::{FilesOptions, FilesStore};
     #[cfg(feature = "postgres")]
-    pub use tidelock_postgres::{Options as PostgresOptions, PostgresStore};
+    pub use tidelock_postgres::{PostgresOptions, PostgresStore};
     #[cfg(feature = "sqlite")]
-    pub use tidelock_sqlite::{Options as SqliteOptions, SqliteStore};
+    pub use tidelock_sqlite::{SqliteOptions, SqliteStore};
 }
 
 #[cfg(all(doctest, feature = "sqlite"))]

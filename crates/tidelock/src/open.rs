@@ -37,9 +37,9 @@ pub struct OpenOptions {
     url: String,
     schema: Option<String>,
     #[cfg(feature = "sqlite")]
-    sqlite: tidelock_sqlite::Options,
+    sqlite: tidelock_sqlite::SqliteOptions,
     #[cfg(feature = "postgres")]
-    postgres: tidelock_postgres::Options,
+    postgres: tidelock_postgres::PostgresOptions,
 }
 
 impl OpenOptions {
@@ -55,14 +55,14 @@ impl OpenOptions {
 
     /// Sets the options of a SQLite store.
     #[cfg(feature = "sqlite")]
-    pub fn sqlite(mut self, options: tidelock_sqlite::Options) -> Self {
+    pub fn sqlite(mut self, options: tidelock_sqlite::SqliteOptions) -> Self {
         self.sqlite = options;
         self
     }
 
     /// Sets the options of a PostgreSQL store.
     #[cfg(feature = "postgres")]
-    pub fn postgres(mut self, options: tidelock_postgres::Options) -> Self {
+    pub fn postgres(mut self, options: tidelock_postgres::PostgresOptions) -> Self {
         self.postgres = options;
         self
     }

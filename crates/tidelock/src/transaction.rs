@@ -6,7 +6,7 @@
 use std::any::Any;
 
 use tidelock_core::store::{ApplyError, Batch, Receipt, SharedStore, Store, StoreError, StoreErrorKind};
-use tidelock_core::workflow::{Handle, Start};
+use tidelock_core::workflow::{RunHandle, StartRequest};
 
 use crate::{Error, Tidelock};
 
@@ -126,13 +126,13 @@ pub trait StartWithin<O> {
     ///
     /// # Errors
     /// As [`Tidelock::apply_in`], and when another run has the id (TL0802).
-    fn within<'t, T: CallerTransaction>(self, tx: &'t mut T) -> T::Output<'t, Handle<O>>
+    fn within<'t, T: CallerTransaction>(self, tx: &'t mut T) -> T::Output<'t, RunHandle<O>>
     where
         O: 't;
 }
 
-impl<O> StartWithin<O> for Start<O> {
-    fn within<'t, T: CallerTransaction>(self, tx: &'t mut T) -> T::Output<'t, Handle<O>>
+impl<O> StartWithin<O> for StartRequest<O> {
+    fn within<'t, T: CallerTransaction>(self, tx: &'t mut T) -> T::Output<'t, RunHandle<O>>
     where
         O: 't,
     {

@@ -8,7 +8,7 @@ use tidelock::outbox::{Delivery, Message, Outbox, Sender};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
-use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
+use tidelock::workflow::{Ctx, Failure, Worker, Workflow, WorkflowClient};
 use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ async fn of_reactions() {
     let running = reactions.with(Reaction::new("one").each(handler)).start().await.unwrap();
     let event = NewEvent::new("Came".parse().unwrap(), Payload::null());
     store.apply(Batch::new().append(&Key::single("guests").unwrap(), Expect::Any, [event])).await.unwrap();
-    timeout(LONG, running.settle()).await.expect("it does not work").unwrap();
+    timeout(LONG, running.quiesce()).await.expect("it does not work").unwrap();
     timeout(LONG, running.shutdown()).await.expect("it does not end");
 }
 
@@ -38,7 +38,7 @@ async fn of_workflows() {
     let code = async |_: &Ctx, n: u32| Ok::<_, Failure>(n);
     let worker = Worker::new(Arc::clone(&store)).shutdown_timeout(ENDLESS).poll_interval(ENDLESS);
     let driving = worker.register(ONE, code).start().await.unwrap();
-    let run = Client::new(store).start(ONE, &7).await.unwrap();
+    let run = WorkflowClient::new(store).start(ONE, &7).await.unwrap();
     assert_eq!(timeout(LONG, run.result()).await.expect("it does not work").unwrap(), 7);
     timeout(LONG, driving.shutdown()).await.expect("it does not end");
 }

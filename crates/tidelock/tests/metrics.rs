@@ -11,8 +11,8 @@ use tidelock::outbox::{Delivery, Message, Outbox, Sender};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
-use tidelock::telemetry::{Kind, METRICS};
-use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
+use tidelock::telemetry::{METRICS, MetricKind};
+use tidelock::workflow::{Ctx, Failure, Worker, Workflow, WorkflowClient};
 
 const ONE: Workflow<u32, u32> = Workflow::new("one");
 const MAILS: Outbox = Outbox::new("mails");
@@ -55,7 +55,7 @@ async fn wait_for_a_lock() {
 async fn react(store: &SharedStore) {
     let reaction = Reaction::new("count").each(async |_, _| Ok::<_, Failure>(Batch::new()));
     let running = Reactions::new(Arc::clone(store)).with(reaction).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
 }
 
@@ -63,7 +63,10 @@ async fn run(store: &SharedStore) {
     let code =
         async |cx: &Ctx, n: u32| -> Result<u32, Failure> { Ok(cx.step("add", async |_| Ok(n + 1)).await?) };
     let driving = Worker::new(Arc::clone(store)).register(ONE, code).start().await.unwrap();
-    assert_eq!(Client::new(Arc::clone(store)).start(ONE, &1).await.unwrap().result().await.unwrap(), 2);
+    assert_eq!(
+        WorkflowClient::new(Arc::clone(store)).start(ONE, &1).await.unwrap().result().await.unwrap(),
+        2
+    );
     driving.shutdown().await;
 }
 
@@ -147,7 +150,7 @@ async fn every_metric_is_reported() {
 fn the_guide_shows_the_table() {
     let guide = include_str!("../../../docs/operate/monitoring.md");
     for metric in METRICS {
-        let kind = if metric.kind == Kind::Counter { "counter" } else { "histogram" };
+        let kind = if metric.kind == MetricKind::Counter { "counter" } else { "histogram" };
         let label = metric.label.map_or_else(String::new, |(name, values)| format!("`{name}`: {values}"));
         let line = format!("| `{}` | {kind} | {label} | {} |", metric.name, metric.help);
         assert!(guide.contains(&line), "missing in docs/operate/monitoring.md:\n{line}");

@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use tidelock::prelude::*;
-use tidelock::server::Options;
+use tidelock::server::ServerOptions;
 
 const ORDER: Workflow<u32, String> = Workflow::new("order");
 
@@ -39,7 +39,7 @@ async fn place(
     Path(count): Path<u32>,
 ) -> Result<(), tidelock::Error> {
     let (run, start) = tide.start(ORDER, &count).id(once.key()).batch()?;
-    once.commit(start, Answer::new(202).text(run)).await?;
+    once.commit(start, StoredResponse::new(202).text(run)).await?;
     Ok(())
 }
 
@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = service(&tide).start().await?;
 
     // The inspector shows every row of the store. Put your authentication in front of it before you listen on another address.
-    let inspector = service.inspector(Options::behind_own_auth());
+    let inspector = service.inspector(ServerOptions::behind_own_auth());
     let app = routes(&tide).nest("/tidelock", inspector);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://127.0.0.1:3000, inspector on http://127.0.0.1:3000/tidelock/ui/");

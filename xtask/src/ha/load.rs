@@ -25,7 +25,7 @@ const FLOWING: i64 = 10;
 
 /// The state that the program has printed.
 #[derive(Default)]
-struct Heard {
+struct LoadState {
     ready: bool,
     counts: Numbers,
     result: Option<Numbers>,
@@ -36,7 +36,7 @@ struct Heard {
 pub(crate) struct Load {
     child: Child,
     input: ChildStdin,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<LoadState>>,
 }
 
 impl Load {
@@ -51,7 +51,7 @@ impl Load {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take().context("the load has no input")?;
         let output = child.stdout.take().context("the load has no output")?;
-        let heard = Arc::new(Mutex::new(Heard::default()));
+        let heard = Arc::new(Mutex::new(LoadState::default()));
         let shared = Arc::clone(&heard);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -65,7 +65,7 @@ impl Load {
     }
 
     /// Waits for output of the program. Returns `None` after the time limit, or when the program has ended.
-    fn wait<T>(&self, limit: Duration, mut look: impl FnMut(&mut Heard) -> Option<T>) -> Option<T> {
+    fn wait<T>(&self, limit: Duration, mut look: impl FnMut(&mut LoadState) -> Option<T>) -> Option<T> {
         let found = until(limit, || {
             let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
             match look(&mut heard) {
@@ -116,7 +116,7 @@ impl Drop for Load {
     }
 }
 
-fn hear(heard: &mut Heard, line: &str) {
+fn hear(heard: &mut LoadState, line: &str) {
     match line.split_once(' ').unwrap_or((line, "")) {
         ("ready", _) => heard.ready = true,
         ("counts", rest) => heard.counts = numbers(rest),
@@ -133,11 +133,11 @@ fn numbers(text: &str) -> Numbers {
 
 #[cfg(test)]
 mod tests {
-    use super::{Heard, hear, numbers};
+    use super::{LoadState, hear, numbers};
 
     #[test]
     fn the_lines_of_the_load_are_read() {
-        let mut heard = Heard::default();
+        let mut heard = LoadState::default();
         hear(&mut heard, "counts hosts=3 haproxy=4");
         assert!(heard.result.is_none() && !heard.ready);
         hear(&mut heard, "ready");

@@ -8,7 +8,7 @@ use super::tree::{File, Tree};
 /// Each library crate with the crates of this workspace that it may depend on. Programs may depend on all of them.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tidelock-core", &[]),
-    ("tidelock-edge", &["tidelock-core"]),
+    ("tidelock-http", &["tidelock-core"]),
     ("tidelock-files", &["tidelock-core"]),
     ("tidelock-otel", &["tidelock-core"]),
     ("tidelock-pgserver", &[]),
@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "tidelock",
         &[
             "tidelock-core",
-            "tidelock-edge",
+            "tidelock-http",
             "tidelock-files",
             "tidelock-otel",
             "tidelock-sealed",

@@ -17,9 +17,9 @@ const LAYERS: &[&[&str]] = &[
 
 /// The engines, above all layers, each with the other engines that it uses.
 const ENGINES: &[(&str, &[&str])] = &[
-    ("authority", &[]),
-    ("books", &["events", "lease", "reactions"]),
-    ("edge", &["lease"]),
+    ("external_update", &[]),
+    ("archive", &["events", "lease", "reactions"]),
+    ("idempotency", &["lease"]),
     ("events", &[]),
     ("housekeeping", &[]),
     ("lease", &[]),
@@ -121,7 +121,7 @@ mod tests {
         check(core_modules, &[("crates/core/src/error.rs", uses)], &both);
         check(core_modules, &[("crates/core/src/error/pages/tests.rs", uses)], &[]);
         let lease = "use crate::lease::Held;\n";
-        check(core_modules, &[("crates/core/src/lease/take.rs", lease)], &[]);
+        check(core_modules, &[("crates/core/src/lease/acquire.rs", lease)], &[]);
         for below in
             ["crates/core/src/store/claim.rs", "crates/core/src/worker/slots.rs", "crates/core/src/id.rs"]
         {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn engines_use_each_other_only_where_it_is_listed() {
         let uses = "use crate::{lease, reactions::Effects};\n";
-        check(core_modules, &[("crates/core/src/books/run.rs", uses)], &[]);
+        check(core_modules, &[("crates/core/src/archive/executor.rs", uses)], &[]);
         check(
             core_modules,
             &[("crates/core/src/schedule/fire.rs", uses)],

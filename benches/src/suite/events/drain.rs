@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tidelock::events::Start;
+use tidelock::events::StartFrom;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
-use tidelock_console::bench::measure::per_second;
+use tidelock_console::bench::statistics::per_second;
 
 /// The number of concurrent keys.
 const CONCURRENCY: usize = 64;
@@ -43,7 +43,7 @@ impl Drain {
     fn reaction(&self) -> Result<Reaction> {
         let streams = KeyPrefix::starting("stock", &[], &self.prefix);
         let reaction = Reaction::new(format!("count-{}", self.prefix));
-        Ok(reaction.streams(streams).start_from(Start::Now).events_per_grant(100).batch(
+        Ok(reaction.streams(streams).start_from(StartFrom::Now).events_per_grant(100).batch(
             async |turn, events| {
                 let counted = turn.key().beside("counted")?;
                 let more = Delta::inc("/count", i64::try_from(events.len())?);
@@ -57,7 +57,7 @@ impl Drain {
         let reactions = Reactions::new(Arc::clone(&self.store)).with(self.reaction()?);
         let started = Instant::now();
         let running = reactions.concurrency(CONCURRENCY).prefetch(CONCURRENCY).start().await?;
-        running.settle().await?;
+        running.quiesce().await?;
         let took = started.elapsed();
         running.shutdown().await;
         let counted = self.counted().await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use tidelock::events::{Loaded, Options};
+use tidelock::events::{EventsOptions, Loaded};
 use tidelock::prelude::*;
 
 use super::{Stock, StockEvent};
@@ -42,7 +42,9 @@ impl Long {
 
     /// Returns the milliseconds of a load without and with the snapshot.
     pub(super) async fn load(&self, store: &SharedStore) -> Result<(f64, f64)> {
-        let cold = || Events::with_options(Arc::clone(store), Options { cached: 0, ..Options::default() });
+        let cold = || {
+            Events::with_options(Arc::clone(store), EventsOptions { cached: 0, ..EventsOptions::default() })
+        };
         let without = self.timed(&cold()).await?;
         let with = self.timed(&cold().snapshots::<Stock>(u64::MAX)).await?;
         Ok((without, with))

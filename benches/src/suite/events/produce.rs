@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tidelock::events::encode;
 use tidelock::prelude::*;
-use tidelock_console::bench::measure::{Commits, Latencies, per_second};
+use tidelock_console::bench::statistics::{Commits, Latencies, per_second};
 use tokio::task::{JoinSet, yield_now};
 
 use super::{Stock, StockEvent};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use tidelock::events::Start;
+use tidelock::events::StartFrom;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
-use tidelock_console::bench::measure::{Commits, Latencies, per_second};
+use tidelock_console::bench::statistics::{Commits, Latencies, per_second};
 use tokio::sync::mpsc;
 
 use super::{Stock, StockEvent};
@@ -21,7 +21,7 @@ pub(super) async fn run(store: &SharedStore, round: u32, count: u32) -> Result<C
     let (handled_at, mut handled_times) = mpsc::unbounded_channel();
     let reaction = Reaction::new(format!("tail-{round}"))
         .streams(KeyPrefix::starting("stock", &[], &prefix))
-        .start_from(Start::Now)
+        .start_from(StartFrom::Now)
         .each(move |_, _| {
             let handled_at = handled_at.clone();
             async move {
@@ -43,7 +43,7 @@ pub(super) async fn run(store: &SharedStore, round: u32, count: u32) -> Result<C
             .context("cannot measure: an event was not handled within 30 s")?
             .context("cannot measure: the reaction ended")?;
         latencies.add(handled.saturating_duration_since(committed));
-        running.settle().await?;
+        running.quiesce().await?;
     }
     let took = started.elapsed();
     running.shutdown().await;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 use tidelock_benches::lock::{Footprint, HashMap, Ours, footprint};
-use tidelock_console::bench::measure::median;
+use tidelock_console::bench::statistics::median;
 use tidelock_console::output;
 use tidelock_console::progress::Progress;
 use tokio::process::Command;

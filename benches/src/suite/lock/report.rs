@@ -4,8 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use tidelock_benches::lock::{CPU_TIME_IS_KNOWN, DETECTION};
 use tidelock_console::bench::machine::{Machine, command_line};
-use tidelock_console::bench::measure::ratio;
 use tidelock_console::bench::report::{Aim, Ratio, Ratios, rate};
+use tidelock_console::bench::statistics::ratio;
 use tidelock_console::output::{self, Format};
 
 use super::Plan;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidelock_benches::lock::{
     Drained, Failed, HandOffs, HashMap, Mutexes, Ours, Pool, Spent, Zipf, alone, crowd, drain, hand_offs,
 };
-use tidelock_console::bench::measure::median;
+use tidelock_console::bench::statistics::median;
 use tidelock_console::progress::Progress;
 
 use super::Plan;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use tidelock::prelude::*;
 use tidelock_benches::lock::Zipf;
-use tidelock_console::bench::measure::{Commits, Latencies, per_second, ratio};
+use tidelock_console::bench::statistics::{Commits, Latencies, per_second, ratio};
 use tokio::task::{JoinSet, yield_now};
 
 use super::record::Records;

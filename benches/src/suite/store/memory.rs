@@ -10,9 +10,9 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock_console::bench::commit::Producers;
 use tidelock_console::bench::machine::Machine;
-use tidelock_console::bench::measure::{Commits, median, ratio};
 use tidelock_console::bench::memory_baseline::appends_per_second;
 use tidelock_console::bench::report::{Aim, Measured, Ratio, Report, rate};
+use tidelock_console::bench::statistics::{Commits, median, ratio};
 use tidelock_console::progress::Progress;
 use tidelock_console::usage::UsageError;
 

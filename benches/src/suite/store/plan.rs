@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidelock_console::bench::commit;
 
 use crate::args::StoreArgs;
-use crate::suite::pace::Pace;
+use crate::suite::duration::Pace;
 
 /// The number of rounds, so that a noisy moment affects all phases or is outvoted by the median.
 const ROUNDS: u32 = 15;

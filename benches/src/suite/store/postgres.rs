@@ -14,9 +14,9 @@ use tidelock_console::address::{Address, Opened};
 use tidelock_console::bench::claim::{self, Queue};
 use tidelock_console::bench::commit::Producers;
 use tidelock_console::bench::handwritten::{self, Strategy};
-use tidelock_console::bench::measure::{Commits, ratio};
 use tidelock_console::bench::postgres_baseline::{Pool, Writers};
 use tidelock_console::bench::report::Report;
+use tidelock_console::bench::statistics::{Commits, ratio};
 use tidelock_console::bench::until_interrupted;
 use tidelock_console::filesystem;
 use tidelock_console::progress::Progress;
@@ -26,7 +26,7 @@ use self::round::Round;
 use self::wake::Pair;
 use super::plan::Plan;
 use crate::args::StoreArgs;
-use crate::suite::pace::alternating;
+use crate::suite::duration::alternating;
 use crate::suite::server::BenchServer;
 
 /// The pause between phases, in which background work ends.
@@ -168,7 +168,7 @@ impl Rig {
         let store = address(&names.commits).open().await?;
         let shared = store.shared();
         handwritten::create_tables(server.schemas().admin(), &names.plain).await?;
-        server.schemas().settle().await?;
+        server.schemas().run_maintenance().await?;
         let writers = |strategy, kind, count| Writers::new(strategy, kind, count, plan.streams);
         Ok(Self {
             pool: Arc::new(Pool::new(server.url(), &names.plain).await?),
@@ -193,7 +193,7 @@ impl Rig {
         for phase in alternating(Phase::ALL, number) {
             self.progress.say(phase.name());
             tokio::time::sleep(PAUSE).await;
-            tokio::task::block_in_place(filesystem::settle);
+            tokio::task::block_in_place(filesystem::flush_page_cache);
             self.measure(phase, plan, &mut round).await?;
             self.progress.done(Self::WEIGHT);
         }

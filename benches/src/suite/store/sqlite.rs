@@ -12,15 +12,15 @@ use tidelock_console::bench::claim::{self, Claims, Queue};
 use tidelock_console::bench::commit::Producers;
 use tidelock_console::bench::flush::Flusher;
 use tidelock_console::bench::machine::Machine;
-use tidelock_console::bench::measure::{Commits, median, ratio};
 use tidelock_console::bench::report::{Aim, Measured, Ratio, Report, rate};
 use tidelock_console::bench::sqlite_baseline::DriverBaseline;
+use tidelock_console::bench::statistics::{Commits, median, ratio};
 use tidelock_console::progress::Progress;
 use tidelock_console::{filesystem, output};
 
 use super::plan::Plan;
 use crate::args::StoreArgs;
-use crate::suite::pace::alternating;
+use crate::suite::duration::alternating;
 use crate::suite::work_files::WorkFiles;
 
 /// The pause between phases, in which background checkpoints end.
@@ -143,7 +143,7 @@ impl Rig {
         for phase in alternating(Phase::ALL, number) {
             self.progress.say(phase.name());
             tokio::time::sleep(PAUSE).await;
-            self.blocking(|_| filesystem::settle());
+            self.blocking(|_| filesystem::flush_page_cache());
             self.measure(phase, plan.pace.slice(), &mut round).await?;
             self.progress.done(Self::WEIGHT);
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tidelock::prelude::*;
-use tidelock_console::bench::measure::{Commits, Latencies, per_second};
+use tidelock_console::bench::statistics::{Commits, Latencies, per_second};
 use tokio::task::{JoinSet, yield_now};
 use uuid::Uuid;
 

@@ -1,8 +1,8 @@
 //! The measurements of a round, their ratios and their table.
 
 use serde::Serialize;
-use tidelock_console::bench::measure::{Commits, median, ratio};
 use tidelock_console::bench::report::{Aim, Measured, Ratio, rate};
+use tidelock_console::bench::statistics::{Commits, median, ratio};
 
 use super::Plan;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
-use tidelock_console::bench::measure::{Commits, Latencies, per_second};
+use tidelock::workflow::{Ctx, Failure, Signal, Worker, Workflow, WorkflowClient};
+use tidelock_console::bench::statistics::{Commits, Latencies, per_second};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ use super::round::Runs;
 
 const TEN: Workflow<u64, u32> = Workflow::new("ten-steps");
 const GO: Signal<u32> = Signal::new("go");
-const LONG: Workflow<u32, u32> = Workflow::new("many-steps").hears(GO);
+const LONG: Workflow<u32, u32> = Workflow::new("many-steps").accepts(GO);
 
 /// The latencies that runs record.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ pub(super) async fn run(store: &SharedStore, clients: u32, length: Duration) -> 
     let started = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..clients {
-        tasks.spawn(start(Client::new(Arc::clone(store)), notes.clone(), started + length));
+        tasks.spawn(start(WorkflowClient::new(Arc::clone(store)), notes.clone(), started + length));
     }
     let mut done = 0;
     while let Some(joined) = tasks.join_next().await {
@@ -79,7 +79,7 @@ pub(super) async fn run(store: &SharedStore, clients: u32, length: Duration) -> 
     Ok(Runs { per_s, steps, first_p50_us: p50_us, first_p99_us: p99_us })
 }
 
-async fn start(client: Client, notes: Recorder, until: Instant) -> Result<usize> {
+async fn start(client: WorkflowClient, notes: Recorder, until: Instant) -> Result<usize> {
     let mut done = 0;
     while Instant::now() < until {
         let run = client.start(TEN, &notes.micros()).await?;
@@ -105,7 +105,7 @@ pub(super) async fn replay(store: &SharedStore, steps: u32) -> Result<f64> {
     };
     let driving = Worker::new(Arc::clone(store)).register(LONG, code).start().await?;
     let id = format!("long-{}", Uuid::now_v7());
-    let run = Client::new(Arc::clone(store)).start(LONG, &steps).id(&id).await?;
+    let run = WorkflowClient::new(Arc::clone(store)).start(LONG, &steps).id(&id).await?;
     while driving.stats().steps < u64::from(steps) || driving.stats().active > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

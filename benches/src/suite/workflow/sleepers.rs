@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tidelock::clock::Timestamp;
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
+use tidelock::workflow::{Ctx, Failure, Worker, Workflow, WorkflowClient};
 use tokio::task::JoinSet;
 
 use super::round::Sleepers;
@@ -31,7 +31,7 @@ pub(super) async fn run(store: &SharedStore, count: u32) -> Result<Sleepers> {
     for client in 0..CLIENTS {
         let (store, share) = (Arc::clone(store), count / CLIENTS + u32::from(client < count % CLIENTS));
         tasks.spawn(async move {
-            let client = Client::new(store);
+            let client = WorkflowClient::new(store);
             for _ in 0..share {
                 client.start(SLEEP, &until).await?;
             }

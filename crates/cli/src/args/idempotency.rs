@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Look, Pages, Source};
+use super::{Pages, Source, WatchArgs};
 
 /// `tidelock idempotency`
 #[derive(Debug, Subcommand)]
@@ -38,7 +38,7 @@ pub(crate) struct IdempotencyList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const SHOW: &str = "\
@@ -59,7 +59,7 @@ pub(crate) struct IdempotencyShow {
     pub(crate) scope: String,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const DELETE: &str = "\

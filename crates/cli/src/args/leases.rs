@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Look, Pages, Rows};
+use super::{Pages, Rows, WatchArgs};
 
 /// `tidelock leases`
 #[derive(Debug, Subcommand)]
@@ -39,7 +39,7 @@ pub(crate) struct LeasesList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const SHOW: &str = "\
@@ -54,5 +54,5 @@ pub(crate) struct LeasesShow {
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Consent, Look, Pages, Source};
+use super::{ConfirmArgs, Pages, Source, WatchArgs};
 
 /// `tidelock outbox`
 #[derive(Debug, Subcommand)]
@@ -36,7 +36,7 @@ pub(crate) struct OutboxList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const RETRY: &str = "\
@@ -57,7 +57,7 @@ pub(crate) struct OutboxRetry {
     pub(crate) message: Option<String>,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,
@@ -80,7 +80,7 @@ pub(crate) struct OutboxDiscard {
     pub(crate) message: String,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

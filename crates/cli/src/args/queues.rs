@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use tidelock::clock::parse_duration;
 
-use super::{Look, Pages, Source};
+use super::{Pages, Source, WatchArgs};
 
 pub(super) const QUEUES: &str = "\
 Examples:
@@ -23,7 +23,7 @@ pub(crate) struct RunsQueues {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 pub(super) const LIMIT: &str = "\

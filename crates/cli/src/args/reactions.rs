@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Consent, Look, Pages, Source};
+use super::{ConfirmArgs, Pages, Source, WatchArgs};
 
 /// `tidelock reactions`
 #[derive(Debug, Subcommand)]
@@ -57,7 +57,7 @@ pub(crate) struct ReactionsList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 /// A reaction and a selection of its keys.
@@ -95,7 +95,7 @@ pub(crate) struct ReactionsStatus {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const BLOCKED: &str = "\
@@ -116,7 +116,7 @@ pub(crate) struct ReactionsBlocked {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const UNBLOCK: &str = "\
@@ -142,7 +142,7 @@ pub(crate) struct ReactionsOperate {
     pub(crate) keys: ReactionKeys,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,
@@ -209,7 +209,7 @@ pub(crate) struct ReactionsDeadLetters {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const REPLAY: &str = "\

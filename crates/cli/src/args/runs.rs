@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use tidelock::clock::parse_duration;
-use tidelock::workflow::Status;
+use tidelock::workflow::RunStatus as Status;
 
 use super::queues::{LIMIT, QUEUES, RunsLimit, RunsQueues};
-use super::{Consent, Look, Pages, Source};
+use super::{ConfirmArgs, Pages, Source, WatchArgs};
 
 /// `tidelock runs`
 #[derive(Debug, Subcommand)]
@@ -122,7 +122,7 @@ pub(crate) struct RunsList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const SHOW: &str = "\
@@ -150,7 +150,7 @@ pub(crate) struct RunsSteps {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 /// `tidelock runs history`
@@ -170,7 +170,7 @@ pub(crate) struct RunsShow {
     pub(crate) run: String,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const HISTORY: &str = "\
@@ -270,7 +270,7 @@ pub(crate) struct RunsCancel {
     pub(crate) reason: String,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

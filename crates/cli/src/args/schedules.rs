@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use tidelock::prelude::*;
 
-use super::{Look, Pages, Source};
+use super::{Pages, Source, WatchArgs};
 
 /// `tidelock schedules`
 #[derive(Debug, Subcommand)]
@@ -47,7 +47,7 @@ pub(crate) struct SchedulesList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const SHOW: &str = "\
@@ -62,7 +62,7 @@ pub(crate) struct SchedulesShow {
     pub(crate) schedule: String,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const HISTORY: &str = "\
@@ -80,7 +80,7 @@ pub(crate) struct SchedulesHistory {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const RUN: &str = "\

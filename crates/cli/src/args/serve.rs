@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::Place;
+use super::StoreArgs;
 
 /// The log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -89,7 +89,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) create: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: StoreArgs,
 }
 
 /// `tidelock dev`

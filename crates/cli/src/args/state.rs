@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::place::rows;
-use super::{Consent, Look, Pages, Source};
+use super::store_args::rows;
+use super::{ConfirmArgs, Pages, Source, WatchArgs};
 
 /// The verbs of `tidelock state`.
 #[derive(Debug, Subcommand)]
@@ -48,7 +48,7 @@ pub(crate) struct StateList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const GET: &str = "\
@@ -65,7 +65,7 @@ pub(crate) struct StateGet {
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 /// The precondition for a change of a record.
@@ -130,7 +130,7 @@ pub(crate) struct StateDelete {
     pub(crate) condition: Condition,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,
@@ -154,7 +154,7 @@ pub(crate) struct StateHistory {
     pub(crate) cursor: Option<u64>,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const WATCH: &str = "\

@@ -2,9 +2,9 @@
 
 use clap::{Args, Subcommand};
 
-use super::place::rows;
+use super::store_args::rows;
 use super::transfer::{self, StreamsExport, StreamsImport};
-use super::{Consent, Look, Pages, Source};
+use super::{ConfirmArgs, Pages, Source, WatchArgs};
 
 /// The verbs of `tidelock streams`.
 #[derive(Debug, Subcommand)]
@@ -52,7 +52,7 @@ pub(crate) struct StreamsList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const SHOW: &str = "\
@@ -85,7 +85,7 @@ pub(crate) struct StreamsShow {
     pub(crate) types: Vec<String>,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const TAIL: &str = "\
@@ -194,7 +194,7 @@ pub(crate) struct StreamsClose {
     pub(crate) if_version: Option<u64>,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Source;
-use super::place::every;
+use super::store_args::every;
 
 pub(super) const TOP: &str = "\
 Examples:

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Consent, Source};
+use super::{ConfirmArgs, Source};
 
 pub(super) const EXPORT: &str = "\
 Examples:
@@ -66,7 +66,7 @@ pub(crate) struct StreamsImport {
     pub(crate) begin_later: bool,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Consent, Look, Pages, Source};
+use super::{ConfirmArgs, Pages, Source, WatchArgs};
 
 /// `tidelock work`
 #[derive(Debug, Subcommand)]
@@ -78,7 +78,7 @@ pub(crate) struct WorkList {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const SHOW: &str = "\
@@ -93,7 +93,7 @@ pub(crate) struct WorkShow {
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const BLOCKED: &str = "\
@@ -116,7 +116,7 @@ pub(crate) struct WorkBlocked {
     pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: WatchArgs,
 }
 
 const UNBLOCK: &str = "\
@@ -158,7 +158,7 @@ pub(crate) struct WorkOperate {
     pub(crate) rows: Rows,
     /// The confirmation
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) consent: ConfirmArgs,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tidelock::prelude::*;
 use tidelock_console::bench::claim::{self, Queue};
 use tidelock_console::bench::commit::Producers;
-use tidelock_console::bench::measure::ratio;
+use tidelock_console::bench::statistics::ratio;
 
 use super::Plan;
 use super::baseline::Baselines;
@@ -88,7 +88,7 @@ impl Load {
         self.progress.say(phase);
         if self.baselines.flushes() {
             tokio::time::sleep(PAUSE).await;
-            tokio::task::block_in_place(filesystem::settle);
+            tokio::task::block_in_place(filesystem::flush_page_cache);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use tidelock_console::bench::claim::Claims;
-use tidelock_console::bench::measure::{Commits, median, ratio};
 use tidelock_console::bench::report::{Aim, Measured, Ratio, rate};
+use tidelock_console::bench::statistics::{Commits, median, ratio};
 
 use super::Plan;
 use super::baseline::Rates;

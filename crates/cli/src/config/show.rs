@@ -38,7 +38,7 @@ pub(super) fn run(options: &ConfigShow, config: &Config, no_color: bool) -> Resu
     let text = text(&report, options.origin);
     let layout = flag(options, no_color, "output").or_else(|| Some(config.value(named("output")?)?.0));
     let layout = layout.and_then(|word| Layout::from_str(&word, true).ok()).unwrap_or_default();
-    output::told(layout, &report, text)?;
+    output::print_report(layout, &report, text)?;
     if report.file.is_none() && layout == Layout::Table {
         eprintln!("no {} here or above", super::file::NAME);
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tidelock::prelude::*;
-use tidelock_server::{Conflicts, Options, Server, ServerError, Token, Tokens};
+use tidelock_server::{Conflicts, Server, ServerError, ServerOptions, Token, Tokens};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::ending::Ending;
+use super::notice;
 use super::shop::Shop;
-use super::tell;
+use super::shutdown::ShutdownSignals;
 use crate::args::Demo;
 
 /// A handle of the running server.
@@ -41,24 +41,24 @@ impl Inspector {
         let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
         let address = listener.local_addr()?;
         let token = Token::generate()?;
-        let allowed = Options::new(Tokens::none().read(&token));
+        let allowed = ServerOptions::new(Tokens::none().read(&token));
         let server = Server::new(store.clone(), allowed).locks(locks).conflicts(conflicts);
         let (end, ended) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move {
             if let Err(error) = server.serve(listener, async { drop(ended.await) }).await {
-                tell(format_args!("warning: the server ended: {error}"));
+                notice(format_args!("warning: the server ended: {error}"));
             }
         });
         // The link is on a separate line, so that a narrow terminal does not break it.
-        tell(format_args!("look at it while it runs:\n{}", token.link(&format!("http://{address}"))));
+        notice(format_args!("look at it while it runs:\n{}", token.link(&format!("http://{address}"))));
         let run = shop.run();
-        tell(format_args!("kills: the stream chaos(\"{run}\"); numbers: the record demo(\"{run}\")"));
+        notice(format_args!("kills: the stream chaos(\"{run}\"); numbers: the record demo(\"{run}\")"));
         Ok(Self { address, end, serving })
     }
 
     /// Keeps the server running until a shutdown is requested.
-    pub(crate) async fn stay(&self, ending: &Ending) {
-        tell(format_args!("the server stays at http://{}/; Ctrl-C ends it", self.address));
+    pub(crate) async fn stay(&self, ending: &ShutdownSignals) {
+        notice(format_args!("the server stays at http://{}/; Ctrl-C ends it", self.address));
         ending.asked().await;
     }
 

@@ -5,17 +5,17 @@
 //! and never outlive the parent. If the parent is killed, the workers exit and the file or the schema stays as it is.
 
 mod chaos;
-mod crew;
-mod customers;
-mod desk;
-mod ending;
+mod environment;
+mod expected;
 mod inspector;
-mod ledger;
-mod proof;
+mod load;
+mod observed;
+mod order_workflow;
 mod shop;
-mod site;
-mod tally;
+mod shutdown;
+mod verify;
 mod worker;
+mod worker_processes;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use tidelock::schedule::Scheduler;
 use tidelock_server::Conflicts;
 
 use self::chaos::Numbers;
-use self::crew::Crew;
-use self::customers::Customers;
-use self::ending::Ending;
+use self::environment::Environment;
+use self::expected::Expected;
 use self::inspector::Inspector;
-use self::proof::Proof;
+use self::load::LoadGenerator;
 use self::shop::{ITEMS, Shop, Stock};
-use self::site::Site;
-use self::tally::Tally;
+use self::shutdown::ShutdownSignals;
+use self::verify::Verification;
+use self::worker_processes::WorkerProcesses;
 use crate::args::Demo;
 use crate::exit::Exit;
 use crate::random::Random;
@@ -53,8 +53,8 @@ const DRAIN: Duration = Duration::from_mins(2);
 /// Runs the demo and proves its result.
 pub(crate) async fn run(options: Demo) -> Result<Exit> {
     // Listens before anything is created, so that an interrupted demo leaves nothing behind.
-    let ending = Ending::listen()?;
-    let site = Site::choose(&options).await?;
+    let ending = ShutdownSignals::listen()?;
+    let site = Environment::choose(&options).await?;
     ending.leaves(site.leftovers());
     let played = Box::pin(perform(&options, &site, &ending)).await;
     let left = site.leave(&options).await;
@@ -62,7 +62,7 @@ pub(crate) async fn run(options: Demo) -> Result<Exit> {
     left.map(|()| exit)
 }
 
-async fn perform(options: &Demo, site: &Site, ending: &Ending) -> Result<Exit> {
+async fn perform(options: &Demo, site: &Environment, ending: &ShutdownSignals) -> Result<Exit> {
     if ending.is_asked() {
         return Ok(Exit::Failed);
     }
@@ -72,18 +72,23 @@ async fn perform(options: &Demo, site: &Site, ending: &Ending) -> Result<Exit> {
     played
 }
 
-async fn play(options: &Demo, site: &Site, store: &SharedStore, ending: &Ending) -> Result<Exit> {
+async fn play(
+    options: &Demo,
+    site: &Environment,
+    store: &SharedStore,
+    ending: &ShutdownSignals,
+) -> Result<Exit> {
     let shop = Shop::new(&format!("{:08x}", Random::fresh().next() >> 32));
-    let (tally, locks, conflicts) = (Arc::new(Tally::default()), Locks::new(), Conflicts::new());
+    let (tally, locks, conflicts) = (Arc::new(Expected::default()), Locks::new(), Conflicts::new());
     let inspector = Inspector::open(store, &shop, &locks, &conflicts, options).await?;
     let stage = Stage { options, store, shop: &shop, tally: &tally, locks: &locks, conflicts: &conflicts };
-    let mut crew = Crew::new(site.address(), store, &shop, &tally);
+    let mut crew = WorkerProcesses::new(site.address(), store, &shop, &tally);
     let whole = tokio::select! {
         whole = Box::pin(stage.play(&mut crew)) => whole,
         () = ending.asked() => Ok(false),
     };
     crew.disband().await?;
-    let proof = Proof::find(store, &shop, &tally, whole?).await?;
+    let proof = Verification::find(store, &shop, &tally, whole?).await?;
     let printed = proof.print(options.output);
     if options.stay && !ending.is_asked() {
         inspector.stay(ending).await;
@@ -92,7 +97,7 @@ async fn play(options: &Demo, site: &Site, store: &SharedStore, ending: &Ending)
     match printed {
         // A proof that does not hold is a failure even when it could not be printed.
         Err(error) if !proof.holds => {
-            tell(format_args!("warning: the proof could not be printed: {error:#}"));
+            notice(format_args!("warning: the proof could not be printed: {error:#}"));
             Ok(Exit::Failed)
         }
         printed => printed.map(|()| if proof.holds { Exit::Well } else { Exit::Failed }),
@@ -100,7 +105,7 @@ async fn play(options: &Demo, site: &Site, store: &SharedStore, ending: &Ending)
 }
 
 /// Prints a message to standard error. Write errors are ignored, because the cleanup still has to run.
-fn tell(what: impl std::fmt::Display) {
+fn notice(what: impl std::fmt::Display) {
     drop(writeln!(std::io::stderr(), "{what}"));
 }
 
@@ -109,14 +114,14 @@ struct Stage<'a> {
     options: &'a Demo,
     store: &'a SharedStore,
     shop: &'a Shop,
-    tally: &'a Arc<Tally>,
+    tally: &'a Arc<Expected>,
     locks: &'a Locks,
     conflicts: &'a Arc<Conflicts>,
 }
 
 impl Stage<'_> {
     /// Runs the customers and the workers. Returns whether all work was completed at the end.
-    async fn play(&self, crew: &mut Crew) -> Result<bool> {
+    async fn play(&self, crew: &mut WorkerProcesses) -> Result<bool> {
         let events = Events::new(Arc::clone(self.store));
         for item in ITEMS {
             events.append::<Stock>(self.shop.named(item), [Stock::default().fill(None)]).await?;
@@ -138,8 +143,8 @@ impl Stage<'_> {
         }
     }
 
-    fn customers(&self) -> Customers {
-        Customers {
+    fn customers(&self) -> LoadGenerator {
+        LoadGenerator {
             store: Arc::clone(self.store),
             shop: self.shop.clone(),
             tally: Arc::clone(self.tally),
@@ -151,10 +156,10 @@ impl Stage<'_> {
     }
 
     /// Waits until all work is completed. Returns `false` when that takes too long.
-    async fn drain(&self, crew: &mut Crew) -> Result<bool> {
+    async fn drain(&self, crew: &mut WorkerProcesses) -> Result<bool> {
         let (started, until) = (Instant::now(), self.store.now().await?);
         while started.elapsed() < DRAIN {
-            if ledger::is_settled(self.store, self.shop, self.tally, until).await? {
+            if observed::is_settled(self.store, self.shop, self.tally, until).await? {
                 return Ok(true);
             }
             crew.replace_the_fallen().await?;
@@ -172,7 +177,7 @@ impl Stage<'_> {
 
     async fn numbers(&self) -> Result<Numbers> {
         let (ordered, shipped) = (self.tally.asked(), self.shop.shipped(&**self.store).await?);
-        let told = self.tally.told();
+        let told = self.tally.total();
         Ok(Numbers {
             ordered,
             shipped,

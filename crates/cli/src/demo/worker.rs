@@ -16,7 +16,7 @@ use tidelock::store::Event;
 use tidelock::worker::WorkerHandle;
 use tidelock::workflow::{Ctx, Worker, WorkflowEngine};
 
-use super::desk::{self, Desk, LEASE};
+use super::order_workflow::{self, LEASE, OrderWorkflow};
 use super::shop::{ORDER, Order, Sales, Shop, Stock, StockEvent};
 use crate::address::Address;
 use crate::args::DemoWorker;
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A report of a worker to its parent, as one JSON line.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct WorkerReport {
     /// Journal entries that were replayed instead of executed.
     pub(crate) replayed: u64,
     /// Runs lost to other workers. The store rejected all further writes for them.
@@ -67,7 +67,7 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
         () = parent.closed() => return Ok(Exit::Well),
     };
     tokio::select! {
-        ended = tell(&at_work.driving) => ended?,
+        ended = report_progress(&at_work.driving) => ended?,
         () = parent.closed() => {}
     }
     // A fire aborted here would stay in flight if no other worker follows.
@@ -97,7 +97,7 @@ struct AtWork {
 impl AtWork {
     async fn begin(options: &DemoWorker) -> Result<Self> {
         let store = Address::handed_over(&options.store)?.open_existing().await?.shared();
-        let desk = Desk {
+        let desk = OrderWorkflow {
             events: Events::new(Arc::clone(&store)),
             locks: Locks::new(),
             shop: Shop::new(&options.run),
@@ -120,7 +120,7 @@ impl AtWork {
             .start()
             .await?;
         let (queue, at) = (desk.shop.named("orders"), desk);
-        let code = async move |cx: &Ctx, order: Order| desk::order(cx, &at, order).await;
+        let code = async move |cx: &Ctx, order: Order| order_workflow::order(cx, &at, order).await;
         let driving = Worker::new(store)
             .owner(owner)
             .lease_ttl(LEASE)
@@ -134,7 +134,7 @@ impl AtWork {
 }
 
 /// Refills a shelf that ran low. The decision and the progress of the reaction are one commit.
-fn fill_shelves(desk: &Desk) -> Reaction {
+fn fill_shelves(desk: &OrderWorkflow) -> Reaction {
     let (events, shop) = (desk.events.clone(), desk.shop.clone());
     let reaction = of_this_shop(Reaction::new(desk.shop.named("fill-shelves")).on(["RanLow"]), shop);
     reaction.each(async move |_, event| {
@@ -146,7 +146,7 @@ fn fill_shelves(desk: &Desk) -> Reaction {
 }
 
 /// Counts sales in a document. Every event is counted exactly once, even when workers die.
-fn count_sales(desk: &Desk) -> Reaction {
+fn count_sales(desk: &OrderWorkflow) -> Reaction {
     let shop = desk.shop.clone();
     let counting = shop.clone();
     let reaction = of_this_shop(Reaction::new(shop.named("count-sales")).on(["Reserved"]), shop);
@@ -187,7 +187,8 @@ fn take_stock(shop: &Shop) -> Result<Schedule> {
     let key = shop.takes()?;
     let task = Schedule::new(shop.named("take-stock")).every(TAKE_EVERY);
     // No fire gives up in a demo, regardless of how many times its process loses the lease.
-    let task = task.catch_up(CatchUp::All(MAKE_UP)).overlap(Overlap::QueueAll).retry_policy(desk::PATIENT);
+    let task =
+        task.catch_up(CatchUp::All(MAKE_UP)).overlap(Overlap::QueueAll).retry_policy(order_workflow::PATIENT);
     Ok(task.run(async move |tick| {
         let none = Payload::from_json(r#"{"fires": []}"#)?;
         let at = tick.time().as_micros();
@@ -196,10 +197,10 @@ fn take_stock(shop: &Shop) -> Result<Schedule> {
 }
 
 /// Reports the progress to the parent until a write fails.
-async fn tell(driving: &WorkerHandle<WorkflowEngine>) -> Result<()> {
+async fn report_progress(driving: &WorkerHandle<WorkflowEngine>) -> Result<()> {
     loop {
         let stats = driving.stats();
-        output::json_line(&Told { replayed: stats.replayed, fenced: stats.lost })?;
+        output::json_line(&WorkerReport { replayed: stats.replayed, fenced: stats.lost })?;
         tokio::time::sleep(TELL_EVERY).await;
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tidelock::clock::SystemClock;
-use tidelock::postgres::{Stall, migrate};
+use tidelock::postgres::{LogBlocker, migrate};
 use tidelock::prelude::*;
 use tidelock::store::{Durability, StoreErrorKind};
 
@@ -121,18 +121,18 @@ async fn clock(store: &PostgresStore, report: &mut Report) -> Result<()> {
 
 /// Reports transactions that have reserved a position and have not ended. Later commits are not yet visible to
 /// readers.
-fn stalls(all: &[Stall], report: &mut Report) {
-    let old: Vec<&Stall> = all.iter().filter(|stall| stall.since >= STALLED).collect();
+fn stalls(all: &[LogBlocker], report: &mut Report) {
+    let old: Vec<&LogBlocker> = all.iter().filter(|stall| stall.since >= STALLED).collect();
     if old.is_empty() {
         return report.ok("readers", "no reader waits for a writer");
     }
-    let shown: Vec<String> = old.iter().take(SHOWN).map(|stall| told(stall)).collect();
+    let shown: Vec<String> = old.iter().take(SHOWN).map(|stall| describe(stall)).collect();
     let found = format!("{} open: {}", old.len(), shown.join("; "));
     report.warn("readers", found, "end these transactions: SELECT pg_terminate_backend(pid)");
 }
 
-fn told(stall: &Stall) -> String {
-    let Stall { pid, application, state, since, floor } = stall;
+fn describe(stall: &LogBlocker) -> String {
+    let LogBlocker { pid, application, state, since, floor } = stall;
     let name = if application.is_empty() { "no name" } else { application };
     format!(
         "pid {pid} ({name}), {state} for {:.0} s, holds readers at position {}",
@@ -214,9 +214,9 @@ async fn number(client: &tokio_postgres::Client, sql: &str) -> Result<i32> {
 mod tests {
     use super::*;
 
-    fn stall(pid: i32, seconds: u64) -> Stall {
+    fn stall(pid: i32, seconds: u64) -> LogBlocker {
         let (application, state) = ("shop".to_owned(), "idle in transaction".to_owned());
-        Stall { pid, application, state, since: Duration::from_secs(seconds), floor: Position(7) }
+        LogBlocker { pid, application, state, since: Duration::from_secs(seconds), floor: Position(7) }
     }
 
     #[test]

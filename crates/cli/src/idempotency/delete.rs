@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use tidelock::edge::{EdgeError, Idempotency, KeyState};
+use tidelock::idempotency::{Idempotency, IdempotencyError, IdempotencyKeyState};
 
 use super::words;
 use crate::args::IdempotencyDelete;
 use crate::exit::Exit;
-use crate::output::told;
-use crate::{ask, output};
+use crate::output::print_report;
+use crate::{confirm, output};
 
 /// The printed report.
 #[derive(Debug, Serialize)]
@@ -25,19 +25,19 @@ pub(super) async fn run(keys: &Idempotency, options: &IdempotencyDelete) -> Resu
     let (view, _) = keys.show(scope, key).await?;
     let name = output::quoted(&output::flat(key));
     // The key of a request in flight cannot be deleted, so no confirmation is needed.
-    if let KeyState::InFlight { by, since, until } = view.state {
-        return Err(EdgeError::InFlight { key: key.clone(), by, since, until }.into());
+    if let IdempotencyKeyState::InFlight { by, since, until } = view.state {
+        return Err(IdempotencyError::InFlight { key: key.clone(), by, since, until }.into());
     }
     let state = words(&view.state);
     if *dry_run {
         let report = Report { scope, key, deleted: false, dry_run: true };
-        return told(place.output, &report, format!("{name} was {state}, which would be deleted"));
+        return print_report(place.output, &report, format!("{name} was {state}, which would be deleted"));
     }
     let question = format!("{name} was {state}. Delete it, so that its request runs again?");
-    if !ask::agreed(&question, *yes)? {
+    if !confirm::agreed(&question, *yes)? {
         return Ok(Exit::Failed);
     }
     keys.forget(scope, key).await?;
     let report = Report { scope, key, deleted: true, dry_run: false };
-    told(place.output, &report, format!("{name} is deleted"))
+    print_report(place.output, &report, format!("{name} is deleted"))
 }

@@ -2,17 +2,17 @@
 
 use anyhow::Result;
 use comfy_table::Table;
-use tidelock::edge::{Idempotency, KeyState, KeyView};
+use tidelock::idempotency::{Idempotency, IdempotencyKeyState, IdempotencyKeyView};
 
 use super::words;
 use crate::args::IdempotencyList;
 use crate::exit::Exit;
 use crate::output::{self, Tone};
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// Lists one page.
 pub(super) async fn run(options: &IdempotencyList) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let page = Idempotency::new(store).list(options.scope.as_deref(), ask.page()?).await?;
         let last = page.rows.last().filter(|_| page.next.is_some());
         let next = last.map(|view| Idempotency::page_key(&view.scope, &view.key)).transpose()?;
@@ -22,12 +22,12 @@ pub(super) async fn run(options: &IdempotencyList) -> Result<Exit> {
     .await
 }
 
-fn table(keys: &[KeyView]) -> Table {
+fn table(keys: &[IdempotencyKeyView]) -> Table {
     let mut table = output::table(&["scope", "key", "state", "since", "expires"], &[]);
     for view in keys {
         let (tone, since, expires) = match &view.state {
-            KeyState::Stored { at, expires_at, .. } => (Tone::Good, *at, *expires_at),
-            KeyState::InFlight { since, .. } => (Tone::Caution, *since, None),
+            IdempotencyKeyState::Stored { at, expires_at, .. } => (Tone::Good, *at, *expires_at),
+            IdempotencyKeyState::InFlight { since, .. } => (Tone::Caution, *since, None),
         };
         table.add_row([
             output::flat(&view.scope).into(),

@@ -7,7 +7,7 @@ mod list;
 mod show;
 
 use anyhow::Result;
-use tidelock::edge::{Idempotency, KeyState};
+use tidelock::idempotency::{Idempotency, IdempotencyKeyState};
 
 use crate::args::{IdempotencyVerb, Source};
 use crate::exit::Exit;
@@ -33,11 +33,13 @@ async fn on(place: &Source, work: impl AsyncFnOnce(Idempotency) -> Result<Exit>)
 }
 
 /// Returns the state of a key in a few words.
-fn words(state: &KeyState) -> String {
+fn words(state: &IdempotencyKeyState) -> String {
     match state {
-        KeyState::Stored { status, body_bytes: Some(_), .. } => format!("answered with {status}"),
-        KeyState::Stored { status, body_bytes: None, .. } => format!("answered with {status}, body not kept"),
-        KeyState::InFlight { by, until, .. } => {
+        IdempotencyKeyState::Stored { status, body_bytes: Some(_), .. } => format!("answered with {status}"),
+        IdempotencyKeyState::Stored { status, body_bytes: None, .. } => {
+            format!("answered with {status}, body not kept")
+        }
+        IdempotencyKeyState::InFlight { by, until, .. } => {
             format!("in flight at {}, until {} at least", output::flat(by), output::instant(*until))
         }
     }

@@ -2,19 +2,21 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use tidelock::edge::{Answer, Idempotency, Kept, KeyState, KeyView};
+use tidelock::idempotency::{
+    Idempotency, IdempotencyKeyState, IdempotencyKeyView, StorePolicy, StoredResponse,
+};
 
 use super::words;
 use crate::args::IdempotencyShow;
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Whole};
+use crate::render::{self, Single};
 
 /// The printed report.
 #[derive(Debug, Serialize)]
 struct Key {
     #[serde(flatten)]
-    view: KeyView,
+    view: IdempotencyKeyView,
     answer: Option<Shown>,
 }
 
@@ -30,20 +32,20 @@ struct Shown {
 
 /// Shows all details of a key.
 pub(super) async fn run(options: &IdempotencyShow) -> Result<Exit> {
-    sight::whole(&options.look, async |store| {
+    render::whole(&options.look, async |store| {
         let (view, kept) = Idempotency::new(store).show(&options.scope, &options.key).await?;
         let answer = match kept {
-            Some(Kept::Whole(answer)) => Some(shown(answer)),
-            Some(Kept::StatusOnly { .. }) | None => None,
+            Some(StorePolicy::Whole(answer)) => Some(shown(answer)),
+            Some(StorePolicy::StatusOnly { .. }) | None => None,
         };
         let key = Key { view, answer };
         let text = text(&key);
-        Ok(Whole::new(key, text))
+        Ok(Single::new(key, text))
     })
     .await
 }
 
-fn shown(Answer { status, headers, body }: Answer) -> Shown {
+fn shown(StoredResponse { status, headers, body }: StoredResponse) -> Shown {
     let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     match String::from_utf8(body) {
         Ok(body) => Shown { status, headers, body, is_text: true },
@@ -60,11 +62,11 @@ fn text(key: &Key) -> String {
         ("request", output::flat(&view.request)),
     ];
     match &view.state {
-        KeyState::Stored { at, expires_at, .. } => {
+        IdempotencyKeyState::Stored { at, expires_at, .. } => {
             facts.push(("answered", output::instant(*at)));
             facts.push(("expires", expires_at.map(output::instant).unwrap_or_default()));
         }
-        KeyState::InFlight { since, .. } => facts.push(("since", output::instant(*since))),
+        IdempotencyKeyState::InFlight { since, .. } => facts.push(("since", output::instant(*since))),
     }
     facts.retain(|(_, value)| !value.is_empty());
     let mut lines: Vec<String> = facts.iter().map(|(name, value)| format!("{name:<9}  {value}")).collect();

@@ -3,16 +3,16 @@
 use anyhow::Result;
 use comfy_table::Table;
 use tidelock::prelude::*;
-use tidelock::reactions::{Operator, Parked};
+use tidelock::reactions::{Operator, ParkedEvent};
 
 use crate::args::ReactionsDeadLetters;
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// Lists the dead letters of a reaction.
 pub(super) async fn list(options: &ReactionsDeadLetters) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let operator = Operator::new(SharedStore::clone(store));
         let found = operator.parked(&options.reaction, ask.page()?).await?;
         let listing = Listing::new("events", found.rows, table).or("no dead letters");
@@ -21,7 +21,7 @@ pub(super) async fn list(options: &ReactionsDeadLetters) -> Result<Exit> {
     .await
 }
 
-fn table(events: &[Parked]) -> Table {
+fn table(events: &[ParkedEvent]) -> Table {
     let header = ["key", "position", "type", "parked", "attempts", "replays", "error"];
     let mut table = output::table(&header, &[1, 4, 5]);
     for parked in events {

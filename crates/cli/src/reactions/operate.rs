@@ -3,11 +3,11 @@
 use anyhow::Result;
 use serde::Serialize;
 use tidelock::prelude::*;
-use tidelock::reactions::{Operator, ReactionsError, Which};
+use tidelock::reactions::{Operator, ReactionFilter, ReactionsError};
 use tidelock::store::Operation;
 
 use super::status::{KeyLine, table};
-use crate::args::{Consent, ReactionKeys, ReactionsOperate, Source};
+use crate::args::{ConfirmArgs, ReactionKeys, ReactionsOperate, Source};
 use crate::exit::Exit;
 use crate::output;
 use crate::work::report::{FIRST, Report};
@@ -62,10 +62,10 @@ struct Call<'a> {
     change: Change,
     reaction: &'a str,
     keys: Vec<Key>,
-    which: Which,
+    which: ReactionFilter,
     /// Whether the selection names nothing but the reaction.
     all: bool,
-    consent: Consent,
+    consent: ConfirmArgs,
     place: &'a Source,
 }
 
@@ -103,8 +103,8 @@ pub(super) fn parsed(keys: &[String]) -> Result<Vec<Key>> {
 }
 
 /// Returns the selected keys of a reaction.
-pub(super) fn which(reaction: &str, keys: &[Key], pattern: Option<&str>) -> Which {
-    let mut which = Which::of(reaction);
+pub(super) fn which(reaction: &str, keys: &[Key], pattern: Option<&str>) -> ReactionFilter {
+    let mut which = ReactionFilter::of(reaction);
     if !keys.is_empty() {
         which = which.keys(keys.to_vec());
     }
@@ -169,10 +169,10 @@ impl<'a> Call<'a> {
 
     /// Returns the selection of keys to show before the change. Named keys are not filtered, because the command checks
     /// that they exist.
-    fn shown(&self) -> Which {
+    fn shown(&self) -> ReactionFilter {
         let blocked = matches!(self.change, Change::Operation(Operation::Unblock) | Change::Park);
         match blocked && self.keys.is_empty() {
-            true => self.which.clone().that_are_blocked(),
+            true => self.which.clone().blocked_only(),
             false => self.which.clone(),
         }
     }

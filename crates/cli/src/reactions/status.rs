@@ -7,13 +7,13 @@ use anyhow::Result;
 use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
-use tidelock::reactions::{KeyView, Lag, Operator, ReactionView, Which};
+use tidelock::reactions::{Operator, ReactionFilter, ReactionKeyView, ReactionLag, ReactionView};
 
 use super::operate::{parsed, unseen, which};
-use crate::args::{Look, Pages, ReactionKeys, ReactionsBlocked, ReactionsList, ReactionsStatus};
+use crate::args::{Pages, ReactionKeys, ReactionsBlocked, ReactionsList, ReactionsStatus, WatchArgs};
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// Shows the keys of a reaction.
 pub(super) async fn keys(options: &ReactionsStatus) -> Result<Exit> {
@@ -29,7 +29,7 @@ pub(super) async fn blocked(options: &ReactionsBlocked) -> Result<Exit> {
 struct Keys<'a> {
     reaction: &'a str,
     named: Vec<Key>,
-    which: Which,
+    which: ReactionFilter,
     blocked: bool,
 }
 
@@ -38,13 +38,13 @@ impl<'a> Keys<'a> {
         let ReactionKeys { reaction, keys, pattern } = keys;
         let named = parsed(keys)?;
         let which = which(reaction, &named, pattern.as_deref());
-        let which = if blocked { which.that_are_blocked() } else { which };
+        let which = if blocked { which.blocked_only() } else { which };
         Ok(Self { reaction, named, which, blocked })
     }
 
     /// Shows a page of keys, and exits with `found` when there are any.
-    async fn show(&self, look: &Look, pages: &Pages, found: Exit) -> Result<Exit> {
-        sight::listing(look, pages, async |store, ask| {
+    async fn show(&self, look: &WatchArgs, pages: &Pages, found: Exit) -> Result<Exit> {
+        render::listing(look, pages, async |store, ask| {
             let page = Operator::new(SharedStore::clone(store)).keys(&self.which, ask.page()?).await?;
             let keys: Vec<KeyLine> = page.rows.into_iter().map(KeyLine::of).collect();
             let missing = self.named.iter().find(|key| keys.iter().all(|line| line.key != **key));
@@ -73,7 +73,7 @@ struct LagLine {
 }
 
 impl LagLine {
-    fn of(lag: Lag) -> Self {
+    fn of(lag: ReactionLag) -> Self {
         Self { events: lag.events, at_least: lag.at_least, seconds: lag.behind.as_secs_f64() }
     }
 
@@ -106,8 +106,8 @@ pub(super) struct KeyLine {
 }
 
 impl KeyLine {
-    pub(super) fn of(view: KeyView) -> Self {
-        let KeyView { key, position, lag, attempts, takeovers, owner, fence, .. } = view;
+    pub(super) fn of(view: ReactionKeyView) -> Self {
+        let ReactionKeyView { key, position, lag, attempts, takeovers, owner, fence, .. } = view;
         let (due_at, lease_expires_at) = (view.due, view.until);
         let blocked_at = view.blocked.as_ref().map(|blocked| blocked.since);
         let error = view.blocked.map(|blocked| blocked.reason).or(view.last_error);
@@ -174,7 +174,7 @@ pub(super) fn table(keys: &[KeyLine]) -> Table {
 #[derive(Debug, Serialize)]
 struct ReactionLine {
     name: String,
-    queue: Lane,
+    queue: QueueName,
     types: Vec<EventType>,
     chooses_keys: bool,
     keys: u64,
@@ -221,7 +221,7 @@ impl ReactionLine {
 
 /// Lists all reactions.
 pub(super) async fn list(options: &ReactionsList) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let mut views = Operator::new(SharedStore::clone(store)).reactions().await?;
         views.sort_by(|one, other| one.name.cmp(&other.name));
         let (views, next) = ask.of(views, |view| &view.name);

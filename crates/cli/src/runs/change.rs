@@ -3,14 +3,14 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use tidelock::workflow::Client;
+use tidelock::workflow::WorkflowClient;
 use uuid::Uuid;
 
-use super::{doing, on, shown};
+use super::{activity, on, shown};
 use crate::args::{RunsCancel, RunsFork, RunsResume, RunsSignal};
 use crate::exit::Exit;
-use crate::output::told;
-use crate::{ask, input, output};
+use crate::output::print_report;
+use crate::{confirm, input, output};
 
 /// The printed report of a signal.
 #[derive(Debug, Serialize)]
@@ -27,47 +27,54 @@ pub(super) async fn signal(options: &RunsSignal) -> Result<Exit> {
     on(&options.place, async |client, _| {
         client.signal_named(run, name, id, value).await?;
         let report = Signalled { run, signal: name, id };
-        told(options.place.output, &report, format!("{} will receive {}", shown(run), output::flat(name)))
+        print_report(
+            options.place.output,
+            &report,
+            format!("{} will receive {}", shown(run), output::flat(name)),
+        )
     })
     .await
 }
 
 /// The printed report of a cancellation or a resumption.
 #[derive(Debug, Serialize)]
-struct Asked<'a> {
+struct RunChange<'a> {
     run: &'a str,
     reason: &'a str,
     dry_run: bool,
 }
 
 /// Requests the cancellation of a run.
-pub(super) async fn cancel(client: &Client, options: &RunsCancel) -> Result<Exit> {
+pub(super) async fn cancel(client: &WorkflowClient, options: &RunsCancel) -> Result<Exit> {
     let RunsCancel { run, reason, consent, place } = options;
     let view = client.show(run).await?;
     let (name, workflow) = (shown(run), output::flat(&view.workflow));
-    let question =
-        format!("{name} is a run of {workflow}, {} ({}). Cancel it?", view.status, doing::whole(&view.doing));
+    let question = format!(
+        "{name} is a run of {workflow}, {} ({}). Cancel it?",
+        view.status,
+        activity::whole(&view.doing)
+    );
     // A run that has ended cannot be cancelled, so no confirmation is needed.
     if !view.status.is_over() && consent.dry_run {
-        let report = Asked { run, reason, dry_run: true };
-        return told(place.output, &report, format!("{name} would be asked to stop"));
+        let report = RunChange { run, reason, dry_run: true };
+        return print_report(place.output, &report, format!("{name} would be asked to stop"));
     }
-    if !view.status.is_over() && !ask::agreed(&question, consent.yes)? {
+    if !view.status.is_over() && !confirm::agreed(&question, consent.yes)? {
         return Ok(Exit::Failed);
     }
     client.cancel(run, reason).await?;
-    told(
+    print_report(
         place.output,
-        &Asked { run, reason, dry_run: false },
+        &RunChange { run, reason, dry_run: false },
         format!("{name} was asked to stop, and cleans up now"),
     )
 }
 
 /// Resumes a run.
-pub(super) async fn resume(client: &Client, options: &RunsResume) -> Result<Exit> {
+pub(super) async fn resume(client: &WorkflowClient, options: &RunsResume) -> Result<Exit> {
     let RunsResume { run, reason, place } = options;
     client.resume(run, reason).await?;
-    told(place.output, &Asked { run, reason, dry_run: false }, format!("{} goes on", shown(run)))
+    print_report(place.output, &RunChange { run, reason, dry_run: false }, format!("{} goes on", shown(run)))
 }
 
 /// The printed report of a fork.
@@ -79,9 +86,9 @@ struct Forked<'a> {
 }
 
 /// Starts a run with the history of another one.
-pub(super) async fn fork(client: &Client, options: &RunsFork) -> Result<Exit> {
+pub(super) async fn fork(client: &WorkflowClient, options: &RunsFork) -> Result<Exit> {
     let RunsFork { run, from, id, place } = options;
     let id = id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
     let handle = client.fork(run, from, &id).await?;
-    told(place.output, &Forked { run: handle.run(), of: run, from }, output::flat(handle.run()))
+    print_report(place.output, &Forked { run: handle.run(), of: run, from }, output::flat(handle.run()))
 }

@@ -50,7 +50,7 @@ struct Said {
     /// The error text of an attempt, or the full error of a step that failed permanently.
     error: Option<Payload>,
     wait: Option<Duration>,
-    when: Option<When>,
+    when: Option<TimerSpec>,
     ending: Option<Ending>,
 }
 
@@ -62,7 +62,7 @@ struct Op {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum When {
+enum TimerSpec {
     After(Duration),
     At(Timestamp),
 }
@@ -148,10 +148,10 @@ fn tried(said: &Said) -> Result<String, InvalidInput> {
     Ok(format!("attempt {}: {}{again}", said.attempt, output::flat(&error)))
 }
 
-fn until(when: Option<When>, recorded: Timestamp) -> String {
+fn until(when: Option<TimerSpec>, recorded: Timestamp) -> String {
     let instant = match when {
-        Some(When::After(wait)) => recorded.after(wait),
-        Some(When::At(at)) => at,
+        Some(TimerSpec::After(wait)) => recorded.after(wait),
+        Some(TimerSpec::At(at)) => at,
         None => return String::new(),
     };
     format!("until {}", output::instant(instant))

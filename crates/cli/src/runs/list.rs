@@ -7,13 +7,13 @@ use anyhow::Result;
 use comfy_table::Table;
 use serde_json::json;
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, RunCursor, RunFilter, RunView};
+use tidelock::workflow::{RunCursor, RunFilter, RunView, WorkflowClient};
 
-use super::doing;
+use super::activity;
 use crate::args::RunsList;
 use crate::exit::{Exit, UsageError};
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// The maximum length of a reason on a terminal, so that the other columns have room. `show` has
 /// the rest.
@@ -21,8 +21,8 @@ const WORDS: usize = 48;
 
 /// Lists one page.
 pub(super) async fn run(options: &RunsList) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
-        let client = Client::new(SharedStore::clone(store));
+    render::listing(&options.look, &options.pages, async |store, ask| {
+        let client = WorkflowClient::new(SharedStore::clone(store));
         let after = ask.cursor.as_deref().map(cursor).transpose()?;
         let filter = filter(&**store, options).await?;
         let page = client.list(&filter, after.as_ref(), ask.limit).await?;
@@ -71,8 +71,8 @@ fn table(runs: &[RunView]) -> Table {
         table.add_row([
             output::flat(&run.run).into(),
             output::flat(&run.workflow).into(),
-            output::cell(run.status.word(), doing::tone(run.status)),
-            cut(&doing::words(&run.doing)).into(),
+            output::cell(run.status.word(), activity::tone(run.status)),
+            cut(&activity::words(&run.doing)).into(),
             output::instant(run.started_at).into(),
             run.ended_at.map(output::instant).unwrap_or_default().into(),
         ]);

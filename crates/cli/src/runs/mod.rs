@@ -2,8 +2,8 @@
 //!
 //! The commands open an existing store and create none. They drive no run: only workers have the code.
 
+mod activity;
 mod change;
-mod doing;
 mod entry;
 mod keys;
 mod list;
@@ -15,7 +15,7 @@ mod watch;
 
 use anyhow::Result;
 use tidelock::prelude::*;
-use tidelock::workflow::Client;
+use tidelock::workflow::WorkflowClient;
 
 use crate::args::{Runs, Source};
 use crate::exit::Exit;
@@ -57,10 +57,13 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
 }
 
 /// Runs `work` on an existing store, and closes the store whatever the result.
-async fn on(place: &Source, work: impl AsyncFnOnce(Client, SharedStore) -> Result<Exit>) -> Result<Exit> {
+async fn on(
+    place: &Source,
+    work: impl AsyncFnOnce(WorkflowClient, SharedStore) -> Result<Exit>,
+) -> Result<Exit> {
     let opened = place.open().await?;
     let store = opened.shared();
-    let ended = work(Client::new(SharedStore::clone(&store)), store).await;
+    let ended = work(WorkflowClient::new(SharedStore::clone(&store)), store).await;
     opened.close().await;
     ended
 }

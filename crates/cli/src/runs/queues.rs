@@ -5,12 +5,12 @@ use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::WorkFilter;
-use tidelock::workflow::{Client, QueueLimits, Rate};
+use tidelock::workflow::{QueueLimits, Rate, WorkflowClient};
 
 use crate::args::{RunsLimit, RunsQueues};
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// The printed report of a queue.
 #[derive(Debug, Serialize)]
@@ -26,8 +26,8 @@ struct QueueView {
 
 /// Lists queues.
 pub(super) async fn list(options: &RunsQueues) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
-        let mut queues = Client::new(SharedStore::clone(store)).queues().await?;
+    render::listing(&options.look, &options.pages, async |store, ask| {
+        let mut queues = WorkflowClient::new(SharedStore::clone(store)).queues().await?;
         queues.sort_by(|(one, _), (other, _)| one.cmp(other));
         let (queues, next) = ask.of(queues, |(queue, _)| queue);
         let mut views = Vec::new();
@@ -70,7 +70,7 @@ fn words(rate: Rate) -> String {
 }
 
 /// Sets limits.
-pub(super) async fn limit(client: &Client, options: &RunsLimit) -> Result<Exit> {
+pub(super) async fn limit(client: &WorkflowClient, options: &RunsLimit) -> Result<Exit> {
     let RunsLimit { queue, concurrency, rate, burst, .. } = options;
     let rate = rate.map(|(runs, per)| Rate { runs, per, burst: *burst });
     let limits = QueueLimits { concurrency: *concurrency, rate, fair: false };
@@ -79,12 +79,12 @@ pub(super) async fn limit(client: &Client, options: &RunsLimit) -> Result<Exit> 
     let after = client.queue_limits(queue).await?;
     let sentence = match before == after {
         true => format!("queue {} had these limits", output::flat(queue)),
-        false => format!("queue {}: {}", output::flat(queue), told(&after)),
+        false => format!("queue {}: {}", output::flat(queue), describe(&after)),
     };
-    output::told(options.place.output, &after, sentence)
+    output::print_report(options.place.output, &after, sentence)
 }
 
-fn told(limits: &QueueLimits) -> String {
+fn describe(limits: &QueueLimits) -> String {
     let at_once = limits.concurrency.map(|most| format!("{most} at once"));
     let all: Vec<String> = [at_once, limits.rate.map(words)].into_iter().flatten().collect();
     if all.is_empty() { "no limits".to_owned() } else { all.join(", ") }

@@ -8,13 +8,13 @@ use comfy_table::Table;
 use serde::Serialize;
 use tidelock::payload::text;
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, RunView, StepView};
+use tidelock::workflow::{RunView, StepView, WorkflowClient};
 
-use super::{doing, keys};
+use super::{activity, keys};
 use crate::args::{RunsShow, RunsSteps};
 use crate::exit::{Exit, UsageError};
 use crate::output::{self, Tone};
-use crate::sight::{self, Listing, Whole};
+use crate::render::{self, Listing, Single};
 
 /// The printed report.
 #[derive(Debug, Serialize)]
@@ -28,8 +28,8 @@ struct Run {
 
 /// Shows all details of a run.
 pub(super) async fn run(options: &RunsShow) -> Result<Exit> {
-    sight::whole(&options.look, async |store| {
-        let client = Client::new(SharedStore::clone(store));
+    render::whole(&options.look, async |store| {
+        let client = WorkflowClient::new(SharedStore::clone(store));
         let view = client.show(&options.run).await?;
         let values = match store.document(&keys::values(&options.run)?).await? {
             Some(document) => document.value.parse()?,
@@ -38,21 +38,21 @@ pub(super) async fn run(options: &RunsShow) -> Result<Exit> {
         let run = Run { view, values, steps: client.steps(&options.run).await? };
         let notes = if run.steps.is_empty() { vec!["no steps yet".to_owned()] } else { Vec::new() };
         let text = text(&run);
-        Ok(Whole::new(run, text).notes(notes))
+        Ok(Single::new(run, text).notes(notes))
     })
     .await
 }
 
 /// Lists the steps of a run. A step never disappears within a generation of the run, so its number is a cursor.
 pub(super) async fn steps(options: &RunsSteps) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let seen = match ask.cursor.as_deref() {
             None => 0,
             Some(cursor) => {
                 cursor.parse().map_err(|_| UsageError(format!("{cursor:?} is no cursor of steps")))?
             }
         };
-        let all = Client::new(SharedStore::clone(store)).steps(&options.run).await?;
+        let all = WorkflowClient::new(SharedStore::clone(store)).steps(&options.run).await?;
         let next = seen + ask.limit;
         let next = (all.len() > next).then(|| next.to_string());
         let steps = all.into_iter().skip(seen).take(ask.limit).collect();
@@ -85,8 +85,8 @@ fn facts(view: &RunView) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("run", output::flat(&view.run)),
         ("workflow", output::flat(&view.workflow)),
-        ("status", output::styled(view.status.word(), doing::tone(view.status))),
-        ("doing", doing::whole(&view.doing)),
+        ("status", output::styled(view.status.word(), activity::tone(view.status))),
+        ("doing", activity::whole(&view.doing)),
         ("started", output::instant(view.started_at)),
         ("ended", view.ended_at.map(output::instant).unwrap_or_default()),
         ("changed", output::instant(view.changed_at)),

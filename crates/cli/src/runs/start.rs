@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tidelock::clock::Due;
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, Handle, Status};
+use tidelock::workflow::{RunHandle, RunStatus, WorkflowClient};
 
 use super::{on, shown};
 use crate::args::{Layout, RunsStart};
@@ -18,7 +18,7 @@ struct Report<'a> {
     workflow: &'a str,
     /// The final status, when the command waited for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
+    status: Option<RunStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<Payload>,
 }
@@ -36,12 +36,16 @@ pub(super) async fn run(options: &RunsStart) -> Result<Exit> {
         if options.wait {
             return wait(&client, &handle, report, options.place.output).await;
         }
-        output::told(options.place.output, &report, output::flat(handle.run()))
+        output::print_report(options.place.output, &report, output::flat(handle.run()))
     })
     .await
 }
 
-async fn start(client: &Client, given: Payload, options: &RunsStart) -> Result<Handle<serde_json::Value>> {
+async fn start(
+    client: &WorkflowClient,
+    given: Payload,
+    options: &RunsStart,
+) -> Result<RunHandle<serde_json::Value>> {
     let mut start = client.start_named(&options.workflow, given).await?;
     if let Some(id) = &options.id {
         start = start.id(id);
@@ -62,8 +66,8 @@ async fn start(client: &Client, given: Payload, options: &RunsStart) -> Result<H
 }
 
 async fn wait(
-    client: &Client,
-    handle: &Handle<serde_json::Value>,
+    client: &WorkflowClient,
+    handle: &RunHandle<serde_json::Value>,
     mut report: Report<'_>,
     layout: Layout,
 ) -> Result<Exit> {
@@ -76,5 +80,5 @@ async fn wait(
     let brought = view.output.unwrap_or_default();
     let text = output::pretty(&brought);
     (report.status, report.output) = (Some(view.status), Some(brought));
-    output::told(layout, &report, text)
+    output::print_report(layout, &report, text)
 }

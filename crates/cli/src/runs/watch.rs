@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Result;
 use tidelock::prelude::*;
 use tidelock::store::{Event, Watch};
-use tidelock::workflow::{Client, Status, WorkflowError};
+use tidelock::workflow::{RunStatus, WorkflowClient, WorkflowError};
 
 use super::entry::{Line, words};
 use super::{keys, shown};
 use crate::args::{Layout, RunsWatch};
 use crate::exit::Exit;
-use crate::{output, reader};
+use crate::{output, stdout_closed};
 
 /// The number of entries read in one page.
 const PAGE: usize = 500;
@@ -33,7 +33,7 @@ pub(super) async fn run(options: &RunsWatch) -> Result<Exit> {
             eprintln!("interrupted; {} continues", shown(&options.run));
             asked_to_stop.map(|()| Exit::Failed).map_err(Into::into)
         }
-        () = reader::gone() => Ok(Exit::Well),
+        () = stdout_closed::gone() => Ok(Exit::Well),
         ended = follow(&mut follower, options.place.output) => ended,
     };
     opened.close().await;
@@ -43,7 +43,7 @@ pub(super) async fn run(options: &RunsWatch) -> Result<Exit> {
 async fn follow(follower: &mut Follower, layout: Layout) -> Result<Exit> {
     let mut told = None;
     loop {
-        match follower.look().await {
+        match follower.poll().await {
             Ok(seen) => {
                 told = None;
                 for event in &seen.entries {
@@ -57,9 +57,9 @@ async fn follow(follower: &mut Follower, layout: Layout) -> Result<Exit> {
                 match seen.then {
                     Then::More => {}
                     Then::Wait => follower.wait().await,
-                    Then::Over(Status::Completed) => return Ok(Exit::Well),
+                    Then::Over(RunStatus::Completed) => return Ok(Exit::Well),
                     Then::Over(status) => {
-                        let was = if status == Status::Cancelled { "was " } else { "" };
+                        let was = if status == RunStatus::Cancelled { "was " } else { "" };
                         eprintln!("{} {was}{status}", shown(&follower.run));
                         return Ok(Exit::RunFailed);
                     }
@@ -93,12 +93,12 @@ enum Then {
     /// All entries were read, and the run has not ended.
     Wait,
     /// All entries were read, and the run has ended.
-    Over(Status),
+    Over(RunStatus),
 }
 
 /// The read position in a run.
 struct Follower {
-    client: Client,
+    client: WorkflowClient,
     store: SharedStore,
     hints: Watch,
     run: String,
@@ -109,13 +109,13 @@ struct Follower {
 
 impl Follower {
     fn new(store: SharedStore, run: &str) -> Self {
-        let (client, hints) = (Client::new(SharedStore::clone(&store)), store.watch());
+        let (client, hints) = (WorkflowClient::new(SharedStore::clone(&store)), store.watch());
         Self { client, store, hints, run: run.to_owned(), generation: None, from: StreamVersion(0) }
     }
 
     /// Reads the new entries. The run is read first, so that everything it had written by then, including its
     /// end, is in the journal.
-    async fn look(&mut self) -> Result<Seen, WorkflowError> {
+    async fn poll(&mut self) -> Result<Seen, WorkflowError> {
         let view = self.client.show(&self.run).await?;
         let generation = *self.generation.get_or_insert(view.generation);
         let query = StreamQuery::forward(&keys::journal(&self.run, generation)?, PAGE).from(self.from);

@@ -8,12 +8,12 @@ use tidelock::schedule::Schedules;
 use super::shown;
 use crate::args::{SchedulesPause, SchedulesResume, SchedulesRun};
 use crate::exit::Exit;
-use crate::output::told;
-use crate::{ask, output};
+use crate::output::print_report;
+use crate::{confirm, output};
 
 /// The printed report of a triggered run.
 #[derive(Debug, Serialize)]
-struct Asked<'a> {
+struct TriggeredRun<'a> {
     schedule: &'a str,
     key: String,
 }
@@ -26,7 +26,7 @@ pub(super) async fn run(tasks: &Schedules, options: &SchedulesRun) -> Result<Exi
     }
     let key = tasks.run_now(schedule).await?;
     let shown = output::flat(&key);
-    told(options.place.output, &Asked { schedule, key }, shown)
+    print_report(options.place.output, &TriggeredRun { schedule, key }, shown)
 }
 
 /// The printed report of a backfill.
@@ -52,14 +52,15 @@ async fn backfill(
     };
     if options.dry_run {
         let report = Filled { schedule, ticks, dry_run: true };
-        return told(format, &report, format!("{meant} would be run"));
+        return print_report(format, &report, format!("{meant} would be run"));
     }
-    if ticks > 0 && !ask::agreed(&format!("Run {meant}, whether they have run before or not?"), options.yes)?
+    if ticks > 0
+        && !confirm::agreed(&format!("Run {meant}, whether they have run before or not?"), options.yes)?
     {
         return Ok(Exit::Failed);
     }
     let ticks = tasks.backfill(schedule, after, to).await?;
-    told(format, &Filled { schedule, ticks, dry_run: false }, format!("{meant} will be run"))
+    print_report(format, &Filled { schedule, ticks, dry_run: false }, format!("{meant} will be run"))
 }
 
 /// The printed report of a pause or a resumption.
@@ -73,12 +74,16 @@ struct Changed<'a> {
 pub(super) async fn pause(tasks: &Schedules, options: &SchedulesPause) -> Result<Exit> {
     let SchedulesPause { schedule, reason, place } = options;
     tasks.pause(schedule, reason).await?;
-    told(place.output, &Changed { schedule, paused: true }, format!("{} is paused", shown(schedule)))
+    print_report(place.output, &Changed { schedule, paused: true }, format!("{} is paused", shown(schedule)))
 }
 
 /// Resumes a schedule.
 pub(super) async fn resume(tasks: &Schedules, options: &SchedulesResume) -> Result<Exit> {
     let SchedulesResume { schedule, place } = options;
     tasks.resume(schedule).await?;
-    told(place.output, &Changed { schedule, paused: false }, format!("{} is resumed", shown(schedule)))
+    print_report(
+        place.output,
+        &Changed { schedule, paused: false },
+        format!("{} is resumed", shown(schedule)),
+    )
 }

@@ -3,19 +3,19 @@
 use anyhow::Result;
 use comfy_table::{Cell, Table};
 use tidelock::prelude::*;
-use tidelock::schedule::{Doing, Schedules, TaskView};
+use tidelock::schedule::{ScheduleActivity, ScheduleView, Schedules};
 
 use crate::args::SchedulesList;
 use crate::exit::Exit;
 use crate::output::{self, Tone};
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// Lists the tasks.
 pub(super) async fn run(options: &SchedulesList) -> Result<Exit> {
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let mut tasks = Schedules::new(SharedStore::clone(store)).list().await?;
         let count = tasks.len();
-        tasks.retain(|task| options.archived || !matches!(task.doing, Doing::Archived { .. }));
+        tasks.retain(|task| options.archived || !matches!(task.doing, ScheduleActivity::Archived { .. }));
         let archived = count - tasks.len();
         tasks.sort_by(|one, other| one.record.name.cmp(&other.record.name));
         let (tasks, next) = ask.of(tasks, |task| &task.record.name);
@@ -29,7 +29,7 @@ pub(super) async fn run(options: &SchedulesList) -> Result<Exit> {
     .await
 }
 
-fn table(tasks: &[TaskView]) -> Table {
+fn table(tasks: &[ScheduleView]) -> Table {
     let header = ["task", "times", "zone", "doing", "next", "last success", "runs", "failures"];
     let mut table = output::table(&header, &[6, 7]);
     for task in tasks {
@@ -54,46 +54,50 @@ pub(super) fn when(at: Option<Timestamp>) -> String {
 }
 
 /// Returns the activity of a task in one word, highlighted when it needs attention.
-fn doing(doing: &Doing) -> Cell {
+fn doing(doing: &ScheduleActivity) -> Cell {
     let tone = match doing {
-        Doing::Runs { .. } => Tone::Good,
-        Doing::Retries { .. } | Doing::Paused { .. } => Tone::Caution,
-        Doing::Blocked { .. } | Doing::Broken { .. } => Tone::Bad,
-        Doing::Due | Doing::Waits { .. } | Doing::Archived { .. } => return word(doing).into(),
+        ScheduleActivity::Runs { .. } => Tone::Good,
+        ScheduleActivity::Retries { .. } | ScheduleActivity::Paused { .. } => Tone::Caution,
+        ScheduleActivity::Blocked { .. } | ScheduleActivity::Broken { .. } => Tone::Bad,
+        ScheduleActivity::Due | ScheduleActivity::Waits { .. } | ScheduleActivity::Archived { .. } => {
+            return word(doing).into();
+        }
     };
     output::cell(word(doing), tone)
 }
 
-fn word(doing: &Doing) -> &'static str {
+fn word(doing: &ScheduleActivity) -> &'static str {
     match doing {
-        Doing::Runs { .. } => "runs",
-        Doing::Due => "due",
-        Doing::Waits { .. } => "waits",
-        Doing::Retries { .. } => "retries",
-        Doing::Paused { .. } => "paused",
-        Doing::Archived { .. } => "archived",
-        Doing::Blocked { .. } => "blocked",
-        Doing::Broken { .. } => "broken",
+        ScheduleActivity::Runs { .. } => "runs",
+        ScheduleActivity::Due => "due",
+        ScheduleActivity::Waits { .. } => "waits",
+        ScheduleActivity::Retries { .. } => "retries",
+        ScheduleActivity::Paused { .. } => "paused",
+        ScheduleActivity::Archived { .. } => "archived",
+        ScheduleActivity::Blocked { .. } => "blocked",
+        ScheduleActivity::Broken { .. } => "broken",
     }
 }
 
 /// Returns the activity with all details.
-pub(super) fn whole(doing: &Doing) -> String {
+pub(super) fn whole(doing: &ScheduleActivity) -> String {
     let word = word(doing);
     match doing {
-        Doing::Runs { by, fire, until } => format!(
+        ScheduleActivity::Runs { by, fire, until } => format!(
             "{word} for {} by {} until {} at least",
             output::instant(*fire),
             output::flat(by),
             output::instant(*until)
         ),
-        Doing::Due | Doing::Waits { until: None } => word.to_owned(),
-        Doing::Waits { until: Some(until) } => format!("{word} until {}", output::instant(*until)),
-        Doing::Retries { at } => format!("{word} at {}", output::instant(*at)),
-        Doing::Paused { since, reason } => {
+        ScheduleActivity::Due | ScheduleActivity::Waits { until: None } => word.to_owned(),
+        ScheduleActivity::Waits { until: Some(until) } => format!("{word} until {}", output::instant(*until)),
+        ScheduleActivity::Retries { at } => format!("{word} at {}", output::instant(*at)),
+        ScheduleActivity::Paused { since, reason } => {
             format!("{word} since {}: {}", output::instant(*since), output::flat(reason))
         }
-        Doing::Archived { since } => format!("{word} since {}", output::instant(*since)),
-        Doing::Blocked { reason } | Doing::Broken { reason } => format!("{word}: {}", output::flat(reason)),
+        ScheduleActivity::Archived { since } => format!("{word} since {}", output::instant(*since)),
+        ScheduleActivity::Blocked { reason } | ScheduleActivity::Broken { reason } => {
+            format!("{word}: {}", output::flat(reason))
+        }
     }
 }

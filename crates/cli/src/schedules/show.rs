@@ -4,13 +4,13 @@ use anyhow::Result;
 use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
-use tidelock::schedule::{Entry, Kind, Outcome, Schedules, TaskView};
+use tidelock::schedule::{ScheduleView, Schedules, TickEntry, TickKind, TickOutcome};
 
 use super::list::{when, whole};
 use crate::args::{SchedulesHistory, SchedulesShow};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
-use crate::sight::{self, Listing, Whole};
+use crate::render::{self, Listing, Single};
 
 /// The number of fires and runs shown.
 const FEW: usize = 5;
@@ -22,15 +22,15 @@ const MOST: usize = 1_000;
 #[derive(Debug, Serialize)]
 struct Task {
     #[serde(flatten)]
-    view: TaskView,
+    view: ScheduleView,
     /// The next fires according to the schedule.
     upcoming: Vec<Timestamp>,
-    history: Vec<Entry>,
+    history: Vec<TickEntry>,
 }
 
 /// Shows all details of a task.
 pub(super) async fn run(options: &SchedulesShow) -> Result<Exit> {
-    sight::whole(&options.look, async |store| {
+    render::whole(&options.look, async |store| {
         let tasks = Schedules::new(SharedStore::clone(store));
         let view = tasks.show(&options.schedule).await?;
         // For a record that cannot be decoded, only its view is available.
@@ -38,14 +38,14 @@ pub(super) async fn run(options: &SchedulesShow) -> Result<Exit> {
         let task = Task { view, upcoming, history: tasks.history(&options.schedule, FEW).await? };
         let notes = if task.history.is_empty() { vec!["no runs yet".to_owned()] } else { Vec::new() };
         let text = text(&task);
-        Ok(Whole::new(task, text).notes(notes))
+        Ok(Single::new(task, text).notes(notes))
     })
     .await
 }
 
 /// Lists the runs of a task, newest first. The start of a run is the cursor.
 pub(super) async fn history(options: &SchedulesHistory) -> Result<Exit> {
-    sight::listing_of(RUNS, &options.look, &options.pages, async |store, ask| {
+    render::listing_of(RUNS, &options.look, &options.pages, async |store, ask| {
         let before: Option<Timestamp> = ask.cursor.as_deref().map(str::parse).transpose()?;
         let tasks = Schedules::new(SharedStore::clone(store));
         let asked = if before.is_some() { MOST } else { (ask.limit + 1).min(MOST) };
@@ -73,7 +73,7 @@ fn text(task: &Task) -> String {
 }
 
 /// Returns the properties of a task, the most requested first.
-fn facts(view: &TaskView) -> Vec<(&'static str, String)> {
+fn facts(view: &ScheduleView) -> Vec<(&'static str, String)> {
     let record = &view.record;
     let mut facts = vec![
         ("task", output::flat(&record.name)),
@@ -97,7 +97,7 @@ fn facts(view: &TaskView) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn table(history: &[Entry]) -> Table {
+fn table(history: &[TickEntry]) -> Table {
     let mut table = output::table(&["fire", "kind", "attempt", "outcome", "began", "took", "error"], &[2, 5]);
     for run in history {
         table.add_row([
@@ -114,19 +114,19 @@ fn table(history: &[Entry]) -> Table {
     table
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: TickKind) -> &'static str {
     match kind {
-        Kind::Scheduled => "scheduled",
-        Kind::Manual => "manual",
-        Kind::Backfill => "backfill",
+        TickKind::Scheduled => "scheduled",
+        TickKind::Manual => "manual",
+        TickKind::Backfill => "backfill",
     }
 }
 
-fn outcome(outcome: &Outcome) -> comfy_table::Cell {
+fn outcome(outcome: &TickOutcome) -> comfy_table::Cell {
     let tone = match outcome {
-        Outcome::Succeeded | Outcome::Started { .. } => Tone::Good,
-        Outcome::Failed => Tone::Bad,
-        Outcome::Lost | Outcome::Interrupted => Tone::Caution,
+        TickOutcome::Succeeded | TickOutcome::Started { .. } => Tone::Good,
+        TickOutcome::Failed => Tone::Bad,
+        TickOutcome::Lost | TickOutcome::Interrupted => Tone::Caution,
     };
     output::cell(outcome.word(), tone)
 }

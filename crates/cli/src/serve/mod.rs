@@ -13,10 +13,10 @@ use anyhow::{Context as _, Result};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde::Serialize;
 use tidelock::housekeeping::Housekeeping;
-use tidelock_server::{Options, Server, ServerError, Tls};
+use tidelock_server::{Server, ServerError, ServerOptions, Tls};
 use tokio::net::TcpListener;
 
-use self::tokens::Kept;
+use self::tokens::TokenFile;
 use crate::address::{Address, Opened};
 use crate::args::{Dev, Flushing, Format, Reached, Serve};
 use crate::exit::{Exit, UsageError};
@@ -98,14 +98,14 @@ async fn listen(
     tls.as_ref().map(Tls::check).transpose()?;
     let listener = TcpListener::bind(reached.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", reached.listen))?;
-    let kept = Kept::at(tokens)?;
+    let kept = TokenFile::at(tokens)?;
     let options = allowed(reached, tls, &kept, writes);
     // Listens before the address is printed: a reader of the address may interrupt at once.
     let stopped = stopped()?;
     for loosened in options.loosened() {
         eprintln!("warning: {}", output::escaped(&loosened));
     }
-    tell(&address(reached, listener.local_addr()?), &kept, writes, format)?;
+    print_address(&address(reached, listener.local_addr()?), &kept, writes, format)?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder();
     let recorder = recorder.context("the metrics of this process cannot be recorded")?;
     let shown = recorder.clone();
@@ -158,8 +158,8 @@ fn tls(reached: &Reached) -> Option<Tls> {
 }
 
 /// Returns the options of the server.
-fn allowed(reached: &Reached, tls: Option<Tls>, kept: &Kept, writes: bool) -> Options {
-    let mut options = Options::new(kept.tokens());
+fn allowed(reached: &Reached, tls: Option<Tls>, kept: &TokenFile, writes: bool) -> ServerOptions {
+    let mut options = ServerOptions::new(kept.tokens());
     if writes {
         options = options.allow_writes();
     }
@@ -181,7 +181,7 @@ fn allowed(reached: &Reached, tls: Option<Tls>, kept: &Kept, writes: bool) -> Op
     }
 }
 
-fn tell(url: &str, kept: &Kept, writes: bool, format: Format) -> Result<()> {
+fn print_address(url: &str, kept: &TokenFile, writes: bool, format: Format) -> Result<()> {
     let tokens = output::escaped(&kept.path().display().to_string());
     if kept.is_new() {
         eprintln!("new tokens, which are shown this once and kept in {tokens}:");

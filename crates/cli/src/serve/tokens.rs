@@ -11,24 +11,24 @@ use crate::exit::Conflict;
 
 /// The tokens in a file.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct TokenFile {
     path: PathBuf,
     read: Token,
     write: Token,
     /// The tokens of named callers: lines `read NAME TOKEN` and `write NAME TOKEN`.
-    named: Vec<Named>,
+    named: Vec<NamedToken>,
     new: bool,
 }
 
 /// The token of a named caller. The audit log records the name.
 #[derive(Debug)]
-struct Named {
+struct NamedToken {
     writes: bool,
     name: String,
     token: Token,
 }
 
-impl Named {
+impl NamedToken {
     /// Parses a line; `None` when it has no name.
     fn of(line: &str) -> Result<Option<Self>> {
         let parts: Vec<&str> = line.split(' ').collect();
@@ -38,7 +38,7 @@ impl Named {
     }
 }
 
-impl Kept {
+impl TokenFile {
     /// Reads the tokens of the file, or creates the file with new ones.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let shown = || format!("the file of tokens {}", path.display());
@@ -69,13 +69,14 @@ impl Kept {
                 || Conflict(format!("it has no line \"{role} TOKEN\"; remove it, and new ones are made"));
             anyhow::Ok(Token::new(found.ok_or_else(missing)?)?)
         };
-        let named = text.lines().filter_map(|line| Named::of(line).transpose()).collect::<Result<_>>()?;
+        let named =
+            text.lines().filter_map(|line| NamedToken::of(line).transpose()).collect::<Result<_>>()?;
         Ok(Self { path: path.to_owned(), read: token("read")?, write: token("write")?, named, new: false })
     }
 
     pub(super) fn tokens(&self) -> Tokens {
         let known = Tokens::none().read(&self.read).write(&self.write);
-        self.named.iter().fold(known, |known, Named { writes, name, token }| {
+        self.named.iter().fold(known, |known, NamedToken { writes, name, token }| {
             if *writes { known.write_as(name, token) } else { known.read_as(name, token) }
         })
     }
@@ -135,10 +136,10 @@ mod tests {
     #[test]
     fn a_line_with_a_name_is_a_token_of_somebody() {
         let token = "x".repeat(40);
-        let line = |text: &str| Named::of(text).unwrap().map(|named| (named.writes, named.name));
+        let line = |text: &str| NamedToken::of(text).unwrap().map(|named| (named.writes, named.name));
         assert_eq!(line(&format!("write ada {token}")), Some((true, "ada".to_owned())));
         assert_eq!(line(&format!("read ben {token}")), Some((false, "ben".to_owned())));
         assert_eq!(line(&format!("write {token}")), None);
-        assert!(Named::of("write ada short").is_err());
+        assert!(NamedToken::of("write ada short").is_err());
     }
 }

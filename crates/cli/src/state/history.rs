@@ -3,12 +3,12 @@
 use anyhow::Result;
 use comfy_table::Table;
 use tidelock::prelude::*;
-use tidelock::state::{Past, PastChange, history, history_key};
+use tidelock::state::{HistoryChange, HistoryEntry, history, history_key};
 
 use crate::args::{Pages, StateHistory};
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// The maximum number of characters of a value shown in a table.
 const SHOWN_CHARACTERS: usize = 200;
@@ -20,7 +20,7 @@ const WRITES: usize = 20;
 pub(super) async fn run(options: &StateHistory) -> Result<Exit> {
     let key: Key = options.key.parse()?;
     let pages = Pages { limit: options.limit, cursor: options.cursor.map(|number| number.to_string()) };
-    sight::listing_of(WRITES, &options.look, &pages, async |store, ask| {
+    render::listing_of(WRITES, &options.look, &pages, async |store, ask| {
         let before = ask.cursor.as_deref().and_then(|number| number.parse().ok()).map(StreamVersion);
         let writes = history(&**store, &key, before, ask.limit).await?;
         if writes.is_empty() && store.stream(&history_key(&key)?).await?.is_none() {
@@ -34,7 +34,7 @@ pub(super) async fn run(options: &StateHistory) -> Result<Exit> {
 }
 
 /// Returns the listing for a record without a history.
-fn not_kept(key: &Key) -> Listing<Past> {
+fn not_kept(key: &Key) -> Listing<HistoryEntry> {
     let mut listing = Listing::new("writes", Vec::new(), table).or("");
     listing.notes = vec![
         format!("error: no history of {} is kept", output::key(key)),
@@ -44,13 +44,15 @@ fn not_kept(key: &Key) -> Listing<Past> {
     listing
 }
 
-fn table(writes: &[Past]) -> Table {
+fn table(writes: &[HistoryEntry]) -> Table {
     let mut table = output::table(&["number", "at", "what", "mutations", "value or deltas"], &[0, 3]);
-    for Past { number, at, mutations, change } in writes {
+    for HistoryEntry { number, at, mutations, change } in writes {
         let (what, content) = match change {
-            PastChange::Put(value) => ("put", value.to_string()),
-            PastChange::Merge(deltas) => ("merge", deltas.iter().map(delta).collect::<Vec<_>>().join(", ")),
-            PastChange::Delete => ("delete", String::new()),
+            HistoryChange::Put(value) => ("put", value.to_string()),
+            HistoryChange::Merge(deltas) => {
+                ("merge", deltas.iter().map(delta).collect::<Vec<_>>().join(", "))
+            }
+            HistoryChange::Delete => ("delete", String::new()),
         };
         table.add_row([
             number.to_string(),

@@ -9,7 +9,7 @@ use tidelock::store::Document;
 use crate::args::StateList;
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// A record as it is printed.
 #[derive(Debug, Serialize)]
@@ -32,7 +32,7 @@ impl Line {
 /// Lists one page.
 pub(super) async fn run(options: &StateList) -> Result<Exit> {
     let prefix = options.prefix.as_deref().map_or_else(|| Ok(KeyPrefix::all()), str::parse)?;
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let page = store.documents(&prefix, ask.page()?).await?;
         let rows = page.rows.into_iter().map(Line::of).collect();
         Ok(Listing::new("records", rows, table).or("no records").next(page.next.map(|key| key.to_string())))

@@ -11,7 +11,7 @@ use super::heading;
 use crate::args::{Layout, StateWatch};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
-use crate::reader;
+use crate::stdout_closed;
 
 /// Watches until a stop is requested.
 pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
@@ -22,7 +22,7 @@ pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
         // Listens before the first version is printed: a reader of that version may interrupt at once.
         biased;
         asked_to_stop = tokio::signal::ctrl_c() => asked_to_stop.map_err(Into::into),
-        () = reader::gone() => Ok(()),
+        () = stdout_closed::gone() => Ok(()),
         ended = follow(&store, &key, options.place.output) => ended,
     };
     opened.close().await;

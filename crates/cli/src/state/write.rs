@@ -5,14 +5,14 @@ use anyhow::Result;
 use serde::Serialize;
 use tidelock::key::reserved::check_document;
 use tidelock::prelude::*;
-use tidelock::state::{PastChange, history_batch, history_key};
+use tidelock::state::{HistoryChange, history_batch, history_key};
 use tidelock::store::{Document, DocumentFound, StoreErrorKind};
 
 use super::envelope::Envelope;
 use super::not_found;
 use crate::args::{Condition, Source, StateDelete, StateSet};
 use crate::exit::{Exit, UsageError};
-use crate::{ask, input, output};
+use crate::{confirm, input, output};
 
 /// Runs `state set`.
 pub(super) async fn set(options: &StateSet) -> Result<Exit> {
@@ -29,10 +29,10 @@ pub(super) async fn set(options: &StateSet) -> Result<Exit> {
     };
     // A forced write is always written.
     let same = expect != Expect::Any && before.as_ref().is_some_and(|before| before.value == value);
-    let write = Write { key, expect, before, change: PastChange::Put(value) };
+    let write = Write { key, expect, before, change: HistoryChange::Put(value) };
     let ended = write.run(&*store, same).await?;
     opened.close().await;
-    write.tell(&options.place, ended)
+    write.print(&options.place, ended)
 }
 
 /// Returns the value to write.
@@ -55,7 +55,7 @@ pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
         return Ok(not_found(&key));
     }
     let expect = expectation(&options.condition, before.as_ref(), Expect::Exists);
-    let write = Write { key, expect, before, change: PastChange::Delete };
+    let write = Write { key, expect, before, change: HistoryChange::Delete };
     // An unmet expectation is reported below, without a confirmation prompt.
     if let Some(before) = write.before.as_ref().filter(|before| write.is_met_by(before)) {
         let name = output::key(&write.key);
@@ -63,7 +63,7 @@ pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
             let (key, version) = (&write.key, before.version);
             let report =
                 Report { key, version, changed: false, history: None, before: Some(Envelope::of(before)) };
-            return output::told(
+            return output::print_report(
                 options.place.output,
                 &report,
                 format!("{name}, version {version}, would be deleted"),
@@ -71,13 +71,13 @@ pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
         }
         let size = output::bytes(before.value.len() as u64);
         let question = format!("{name} is at version {} and has {size}. Delete it?", before.version);
-        if !ask::agreed(&question, options.consent.yes)? {
+        if !confirm::agreed(&question, options.consent.yes)? {
             return Ok(Exit::Failed);
         }
     }
     let ended = write.run(&*store, false).await?;
     opened.close().await;
-    write.tell(&options.place, ended)
+    write.print(&options.place, ended)
 }
 
 /// Returns the expected version: the requested one, or else the current one.
@@ -98,7 +98,7 @@ struct Write {
     key: Key,
     expect: Expect<DocVersion>,
     before: Option<Document>,
-    change: PastChange,
+    change: HistoryChange,
 }
 
 /// The result of a write.
@@ -149,7 +149,7 @@ impl Write {
             (Some(before), _) if same => return Ok(Ended::Same(before.version)),
             _ => {}
         }
-        let batch = self.batch().and(self.told(store).await?);
+        let batch = self.batch().and(self.history_batch(store).await?);
         match store.apply(batch).await {
             Ok(receipt) => Ok(ended(&receipt)),
             Err(error) => match error.refusal() {
@@ -163,15 +163,15 @@ impl Write {
         let (key, expect, batch) = (&self.key, self.expect, Batch::new());
         let expires = self.before.as_ref().and_then(|before| before.expires_at);
         match (&self.change, expires) {
-            (PastChange::Put(value), None) => batch.put(key, expect, value.clone()),
-            (PastChange::Put(value), Some(at)) => batch.put_until(key, expect, value.clone(), Due::At(at)),
-            (PastChange::Merge(deltas), _) => batch.merge(key, deltas.clone()),
-            (PastChange::Delete, _) => batch.delete(key, expect),
+            (HistoryChange::Put(value), None) => batch.put(key, expect, value.clone()),
+            (HistoryChange::Put(value), Some(at)) => batch.put_until(key, expect, value.clone(), Due::At(at)),
+            (HistoryChange::Merge(deltas), _) => batch.merge(key, deltas.clone()),
+            (HistoryChange::Delete, _) => batch.delete(key, expect),
         }
     }
 
     /// Returns the history part of the batch: the event, or the condition that there is still no history.
-    async fn told(&self, store: &dyn Store) -> Result<Batch> {
+    async fn history_batch(&self, store: &dyn Store) -> Result<Batch> {
         // A key that is too long for a history has none.
         let Ok(stream) = history_key(&self.key) else { return Ok(Batch::new()) };
         match store.stream(&stream).await {
@@ -191,7 +191,7 @@ impl Write {
         error.into()
     }
 
-    fn tell(&self, place: &Source, ended: Ended) -> Result<Exit> {
+    fn print(&self, place: &Source, ended: Ended) -> Result<Exit> {
         let (version, changed, history) = match ended {
             Ended::Written(version, history) => (version, true, history),
             Ended::Same(version) => (version, false, None),
@@ -199,7 +199,7 @@ impl Write {
         };
         let before = self.before.as_ref().map(Envelope::of);
         let report = Report { key: &self.key, version, changed, history, before };
-        output::told(place.output, &report, self.sentence(version, changed, history))
+        output::print_report(place.output, &report, self.sentence(version, changed, history))
     }
 
     fn sentence(&self, version: DocVersion, changed: bool, history: Option<StreamVersion>) -> String {
@@ -207,7 +207,7 @@ impl Write {
         let was = self.before.as_ref().map(|before| before.version);
         let done = match (&self.change, was) {
             _ if !changed => format!("{key} is still version {version}: the value is the same"),
-            (PastChange::Delete, _) => {
+            (HistoryChange::Delete, _) => {
                 format!("{key} is deleted; it was version {}", was.unwrap_or(version))
             }
             (_, Some(was)) => format!("{key} is version {version} now; it was {was}"),
@@ -256,11 +256,11 @@ mod tests {
     }
 
     /// Creates a pending write against the current document.
-    async fn about_to(store: &MemoryStore, force: bool, change: PastChange) -> Write {
+    async fn about_to(store: &MemoryStore, force: bool, change: HistoryChange) -> Write {
         let key = Key::single("k").unwrap();
         let before = store.document(&key).await.unwrap();
         let condition = Condition { if_version: None, force };
-        let forced = if change == PastChange::Delete { Expect::Exists } else { Expect::Any };
+        let forced = if change == HistoryChange::Delete { Expect::Exists } else { Expect::Any };
         let expect = expectation(&condition, before.as_ref(), forced);
         Write { key, expect, before, change }
     }
@@ -273,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn a_writer_in_the_same_moment_is_not_overwritten() {
         let store = MemoryStore::new();
-        for change in [PastChange::Put(payload(9)), PastChange::Delete] {
+        for change in [HistoryChange::Put(payload(9)), HistoryChange::Delete] {
             put(&store, 1).await;
             let write = about_to(&store, false, change).await;
             put(&store, 2).await;
@@ -288,7 +288,7 @@ mod tests {
     #[tokio::test]
     async fn a_record_that_appears_in_the_same_moment_is_not_overwritten() {
         let store = MemoryStore::new();
-        let write = about_to(&store, false, PastChange::Put(payload(9))).await;
+        let write = about_to(&store, false, HistoryChange::Put(payload(9))).await;
         put(&store, 1).await;
         assert!(matches!(write.run(&store, false).await.unwrap(), Ended::Conflict(_)));
     }
@@ -297,10 +297,10 @@ mod tests {
     async fn force_writes_whatever_is_there_by_then() {
         let store = MemoryStore::new();
         put(&store, 1).await;
-        let write = about_to(&store, true, PastChange::Put(payload(9))).await;
+        let write = about_to(&store, true, HistoryChange::Put(payload(9))).await;
         put(&store, 2).await;
         assert!(matches!(write.run(&store, false).await.unwrap(), Ended::Written(DocVersion(3), None)));
-        let delete = about_to(&store, true, PastChange::Delete).await;
+        let delete = about_to(&store, true, HistoryChange::Delete).await;
         put(&store, 3).await;
         assert!(matches!(delete.run(&store, false).await.unwrap(), Ended::Written(..)));
         assert!(matches!(delete.run(&store, false).await.unwrap(), Ended::Conflict(_)), "it is gone");

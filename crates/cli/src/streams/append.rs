@@ -50,7 +50,7 @@ async fn append(store: &dyn Store, key: &Key, event: NewEvent, options: &Streams
     };
     let id = event.id;
     match store.apply(Batch::new().append(key, expect, [event])).await {
-        Ok(receipt) => tell(&receipt, id, options.place.output),
+        Ok(receipt) => print(&receipt, id, options.place.output),
         Err(error) => match error.refusal() {
             Some(Refusal::Stream { found, .. }) => {
                 let head = match found {
@@ -73,12 +73,12 @@ fn explained(key: &Key, error: ApplyError) -> anyhow::Error {
     error.into()
 }
 
-fn tell(receipt: &Receipt, id: EventId, layout: Layout) -> Result<Exit> {
+fn print(receipt: &Receipt, id: EventId, layout: Layout) -> Result<Exit> {
     let Some(Appended { stream, last_version, last_position, .. }) = receipt.appended.first() else {
         return Err(anyhow::anyhow!("the store returned no position of the event"));
     };
     let (version, position) = (*last_version, *last_position);
     let new = if version.0 == 0 { "; it is new" } else { "" };
     let sentence = format!("{} is at version {version} now{new}; position {position}", output::key(stream));
-    output::told(layout, &Report { stream, version, position, id, at: receipt.at }, sentence)
+    output::print_report(layout, &Report { stream, version, position, id, at: receipt.at }, sentence)
 }

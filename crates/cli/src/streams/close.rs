@@ -8,7 +8,7 @@ use tidelock::store::{StreamFound, StreamInfo};
 
 use super::{conflict, ends, expected, not_found};
 use crate::args::{Layout, StreamsClose};
-use crate::ask;
+use crate::confirm;
 use crate::exit::Exit;
 use crate::output;
 
@@ -44,14 +44,14 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
     }
     if closed_at.is_some() {
         let report = Report { stream: key, head, closed_at, changed: false, dry_run: false };
-        return tell(&report, options.place.output);
+        return print(&report, options.place.output);
     }
     if options.consent.dry_run {
         let report = Report { stream: key, head, closed_at: None, changed: false, dry_run: true };
-        return tell(&report, options.place.output);
+        return print(&report, options.place.output);
     }
     let question = format!("{} {}. Close it permanently?", output::key(key), ends(head));
-    if !ask::agreed(&question, options.consent.yes)? {
+    if !confirm::agreed(&question, options.consent.yes)? {
         return Ok(Exit::Failed);
     }
     // Only the confirmed version is closed: another caller may have appended since.
@@ -60,7 +60,7 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
         Ok(receipt) => {
             let report =
                 Report { stream: key, head, closed_at: Some(receipt.at), changed: true, dry_run: false };
-            tell(&report, options.place.output)
+            print(&report, options.place.output)
         }
         Err(error) => match error.refusal() {
             Some(Refusal::Stream { found: StreamFound::At(version), .. }) => {
@@ -71,7 +71,7 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
     }
 }
 
-fn tell(report: &Report<'_>, layout: Layout) -> Result<Exit> {
+fn print(report: &Report<'_>, layout: Layout) -> Result<Exit> {
     let (key, head) = (output::key(report.stream), report.head);
     let last = head.map_or_else(|| "it has no events".to_owned(), |head| format!("its last event is {head}"));
     let sentence = match report.closed_at {
@@ -79,5 +79,5 @@ fn tell(report: &Report<'_>, layout: Layout) -> Result<Exit> {
         Some(_) if report.changed => format!("{key} is closed now; {last}"),
         Some(at) => format!("{key} has been closed since {}; {last}", output::instant(at)),
     };
-    output::told(layout, report, sentence)
+    output::print_report(layout, report, sentence)
 }

@@ -10,7 +10,7 @@ use super::range;
 use crate::args::StreamsList;
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 #[derive(Debug, Serialize)]
 struct Line {
@@ -27,7 +27,7 @@ struct Line {
 /// Lists one page.
 pub(super) async fn run(options: &StreamsList) -> Result<Exit> {
     let prefix = range(options.prefix.as_deref())?;
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let page = store.streams(&prefix, ask.page()?).await?;
         let mut rows = Vec::with_capacity(page.rows.len());
         for info in page.rows {

@@ -5,8 +5,8 @@
 
 mod append;
 mod close;
-mod line;
 mod list;
+mod row;
 mod show;
 mod tail;
 mod transfer;

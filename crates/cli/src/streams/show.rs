@@ -5,12 +5,12 @@ use comfy_table::Table;
 use tidelock::prelude::*;
 use tidelock::store::{Direction, Event, StreamInfo};
 
-use super::line::{Line, payload};
+use super::row::{Line, payload};
 use super::{absent, types};
 use crate::args::{Pages, StreamsShow};
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Ask, Listing};
+use crate::render::{self, Listing, PageRequest};
 
 /// The number of events read in one page.
 const PAGE: usize = 500;
@@ -19,7 +19,7 @@ const PAGE: usize = 500;
 pub(super) async fn run(options: &StreamsShow) -> Result<Exit> {
     let (key, types): (Key, _) = (options.key.parse()?, types(&options.types)?);
     let pages = Pages { limit: options.limit, cursor: options.from.map(|from| from.to_string()) };
-    sight::listing(&options.look, &pages, async |store, ask| {
+    render::listing(&options.look, &pages, async |store, ask| {
         let Some(info) = store.stream(&key).await? else { return Ok(missing(&key)) };
         let found = read(&**store, &key, &types, options.backward, &ask).await?;
         let rows = found.events.into_iter().map(Line).collect();
@@ -57,7 +57,13 @@ struct Found {
 
 /// Reads until the page is full. Types are filtered here: a page of the store without matching events does not report
 /// where it ends.
-async fn read(store: &dyn Store, key: &Key, types: &[EventType], backward: bool, ask: &Ask) -> Result<Found> {
+async fn read(
+    store: &dyn Store,
+    key: &Key,
+    types: &[EventType],
+    backward: bool,
+    ask: &PageRequest,
+) -> Result<Found> {
     let direction = if backward { Direction::Backward } else { Direction::Forward };
     let mut query = StreamQuery { direction, ..StreamQuery::forward(key, PAGE) };
     query.from = ask.cursor.as_deref().and_then(|from| from.parse().ok()).map(StreamVersion);

@@ -4,22 +4,22 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tidelock::events::{EventLine, Start, Subscription, What};
+use tidelock::events::{EventJson, StartFrom, Subscription, SubscriptionFilter};
 use tidelock::prelude::*;
 
-use super::line::followed;
+use super::row::followed;
 use super::types;
 use crate::args::{Layout, StreamsTail, TailFrom};
 use crate::exit::Exit;
-use crate::{output, reader};
+use crate::{output, stdout_closed};
 
 /// Follows the log until a stop is requested.
 pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
     let what = what(options)?;
     let start = match options.from {
-        TailFrom::Beginning => Start::Beginning,
-        TailFrom::Now => Start::Now,
-        TailFrom::After(position) => Start::After(Position(position)),
+        TailFrom::Beginning => StartFrom::Beginning,
+        TailFrom::Now => StartFrom::Now,
+        TailFrom::After(position) => StartFrom::After(Position(position)),
     };
     let opened = options.place.open().await?;
     let mut subscription = Events::new(opened.shared()).subscribe(what, start).await?;
@@ -31,7 +31,7 @@ pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
             interrupted = true;
             asked_to_stop.map_err(Into::into)
         }
-        () = reader::gone() => Ok(()),
+        () = stdout_closed::gone() => Ok(()),
         ended = follow(&mut subscription, options.place.output) => ended,
     };
     opened.close().await;
@@ -42,11 +42,11 @@ pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
     ended.map(|()| Exit::Well)
 }
 
-fn what(options: &StreamsTail) -> Result<What> {
+fn what(options: &StreamsTail) -> Result<SubscriptionFilter> {
     let what = match (&options.key, &options.prefix) {
-        (Some(key), _) => What::stream(&key.parse()?),
-        (None, Some(prefix)) => What::streams(prefix.parse()?),
-        (None, None) => What::all(),
+        (Some(key), _) => SubscriptionFilter::stream(&key.parse()?),
+        (None, Some(prefix)) => SubscriptionFilter::streams(prefix.parse()?),
+        (None, None) => SubscriptionFilter::all(),
     };
     let what = what.types(types(&options.types)?);
     Ok(if options.internal { what.with_internal() } else { what })
@@ -59,7 +59,7 @@ async fn follow(subscription: &mut Subscription, layout: Layout) -> Result<()> {
             Ok(event) => {
                 told = None;
                 match layout {
-                    Layout::Json | Layout::Jsonl => output::json_line(&EventLine::of(&event))?,
+                    Layout::Json | Layout::Jsonl => output::json_line(&EventJson::of(&event))?,
                     Layout::Table => output::say(followed(&event))?,
                 }
             }

@@ -13,7 +13,7 @@ use self::snapshot::Snapshot;
 use crate::args::{Layout, Top};
 use crate::exit::{self, Exit};
 use crate::output;
-use crate::screen::{Input, Screen};
+use crate::terminal::{Input, Screen};
 
 /// Refreshes the view until the user leaves, or prints it once.
 pub(crate) async fn run(options: &Top) -> Result<Exit> {
@@ -28,7 +28,7 @@ pub(crate) async fn run(options: &Top) -> Result<Exit> {
 async fn once(store: &SharedStore, options: &Top) -> Result<Exit> {
     let seen = Snapshot::take(store, None).await?;
     let text = text(&seen);
-    output::told(options.place.output, &seen, text)
+    output::print_report(options.place.output, &seen, text)
 }
 
 async fn watch(store: &SharedStore, options: &Top) -> Result<Exit> {

@@ -9,7 +9,7 @@ use tidelock::model::lease::ready_at;
 use tidelock::prelude::*;
 use tidelock::schedule::Schedules;
 use tidelock::store::{Direction, WorkFilter, WorkRow};
-use tidelock::workflow::Client;
+use tidelock::workflow::WorkflowClient;
 
 /// The maximum number of rows read, and the number read in one page.
 const MOST_ROWS: usize = 20_000;
@@ -159,7 +159,7 @@ impl Snapshot {
     }
 
     async fn look_at_runs(&mut self, store: &SharedStore) -> Result<()> {
-        let counts = Client::new(SharedStore::clone(store)).counts().await?;
+        let counts = WorkflowClient::new(SharedStore::clone(store)).counts().await?;
         let present = counts.into_iter().filter(|(_, count)| *count > 0);
         self.runs = present.map(|(status, count)| (status.word(), count)).collect();
         Ok(())
@@ -167,7 +167,7 @@ impl Snapshot {
 
     async fn look_at_schedules(&mut self, store: &SharedStore) -> Result<()> {
         let tasks = Schedules::new(SharedStore::clone(store)).list().await?;
-        let task = |view: tidelock::schedule::TaskView| {
+        let task = |view: tidelock::schedule::ScheduleView| {
             let (runs, failures) = (view.runs, view.failures);
             Task { name: view.record.name, next: view.next, runs, failures }
         };
@@ -222,7 +222,7 @@ mod tests {
         };
         store.apply(Batch::new().enqueue(job("z".to_owned(), "last"))).await.unwrap();
         let owner: Owner = "w".parse().unwrap();
-        let claim = Claim::lanes(&owner, ["last".parse().unwrap()], 1, Duration::from_secs(60));
+        let claim = Claim::queues(&owner, ["last".parse().unwrap()], 1, Duration::from_secs(60));
         let lease = store.claim(claim).await.unwrap().grants.first().unwrap().lease();
         store.apply(Batch::new().block(&lease, "bad address")).await.unwrap();
         let names: Vec<String> = (0..=MOST_ROWS).map(|number| format!("{number:06}")).collect();

@@ -10,13 +10,13 @@ use super::filter;
 use crate::args::WorkBlocked;
 use crate::exit::Exit;
 use crate::output;
-use crate::sight::{self, Listing};
+use crate::render::{self, Listing};
 
 /// A row as it is printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     key: Key,
-    queue: Lane,
+    queue: QueueName,
     priority: Priority,
     position: Option<Position>,
     attempts: u32,
@@ -58,7 +58,7 @@ impl Line {
 /// Lists one page of blocked work.
 pub(super) async fn run(options: &WorkBlocked) -> Result<Exit> {
     let filter = filter(&options.rows, Some(true), None)?;
-    sight::listing(&options.look, &options.pages, async |store, ask| {
+    render::listing(&options.look, &options.pages, async |store, ask| {
         let blocked = store.count_work(&filter).await?;
         let page = store.works(&filter, ask.page()?).await?;
         let rows = page.rows.into_iter().map(Line::of).collect();

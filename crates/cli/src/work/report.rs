@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::args::Layout;
 use crate::exit::Exit;
-use crate::{ask, output};
+use crate::{confirm, output};
 
 /// The number of rows above which a confirmation is required.
 pub(crate) const MANY: u64 = 100;
@@ -39,7 +39,7 @@ impl<L: Serialize> Report<'_, L> {
             return Ok(true);
         }
         let (selected, would) = (output::number(self.selected), output::number(self.would_change));
-        ask::agreed(
+        confirm::agreed(
             &format!("{}: {would} of {selected} {what} would change{why}. Continue?", self.operation),
             yes,
         )
@@ -48,7 +48,7 @@ impl<L: Serialize> Report<'_, L> {
     /// Prints the preview.
     pub(crate) fn print_preview(&self, what: &str, layout: Layout, table: fn(&[L]) -> Table) -> Result<Exit> {
         if layout != Layout::Table {
-            return output::told(layout, self, "");
+            return output::print_report(layout, self, "");
         }
         if !self.rows.is_empty() {
             output::say(table(&self.rows))?;
@@ -65,7 +65,7 @@ impl<L: Serialize> Report<'_, L> {
     pub(crate) fn print(&self, what: &str, layout: Layout) -> Result<Exit> {
         let (selected, changed) = (output::number(self.selected), output::number(self.changed));
         let done = format!("{}: {changed} of {selected} {what} changed", self.operation);
-        output::told(layout, self, done)?;
+        output::print_report(layout, self, done)?;
         if layout == Layout::Table {
             self.print_skipped();
         }

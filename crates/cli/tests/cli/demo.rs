@@ -1,7 +1,7 @@
 //! The demo, with real processes that are killed with `SIGKILL`.
 
 #[cfg(unix)]
-mod ending;
+mod shutdown;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidelock::prelude::*;
-use tidelock::schedule::{Doing, Schedule, Scheduler, Schedules};
+use tidelock::schedule::{Schedule, ScheduleActivity, Scheduler, Schedules};
 
 use crate::support::{command, stderr, stdout, tidelock};
 
@@ -84,7 +84,7 @@ async fn two_demos_at_once_and_a_program_with_tasks_leave_each_other_alone() {
         assert!(proof["stock_takes"].as_u64().unwrap() > 0, "{proof:#}");
     }
     for task in Schedules::new(store).list().await.unwrap() {
-        let is_archived = matches!(task.doing, Doing::Archived { .. });
+        let is_archived = matches!(task.doing, ScheduleActivity::Archived { .. });
         assert_eq!(is_archived, task.record.name != "backup", "{}", task.record.name);
     }
 }

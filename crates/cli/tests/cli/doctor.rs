@@ -81,7 +81,7 @@ async fn a_store_that_is_well_ends_with_0() {
 pub(crate) async fn with_blocked_work(path: &Path) {
     let store = store_with(path, Batch::new().enqueue(job("\u{202e}evil"))).await;
     let owner: Owner = "worker".parse().unwrap();
-    let claim = Claim::lanes(&owner, ["jobs".parse().unwrap()], 1, Duration::from_secs(60));
+    let claim = Claim::queues(&owner, ["jobs".parse().unwrap()], 1, Duration::from_secs(60));
     let claimed = store.claim(claim).await.unwrap();
     let lease = claimed.grants.first().unwrap().lease();
     store.apply(Batch::new().block(&lease, "bad \u{1b}[31maddress")).await.unwrap();

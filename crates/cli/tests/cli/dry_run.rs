@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tidelock::edge::{Answer, Fingerprint, Idempotency, Reserved};
+use tidelock::idempotency::{Fingerprint, Idempotency, ReserveOutcome, StoredResponse};
 use tidelock::outbox::{Message, Outbox};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
 use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::{Page, WorkFilter};
-use tidelock::workflow::{Client, Ctx, Failure, Status, Worker, Workflow};
+use tidelock::workflow::{Ctx, Failure, RunStatus, Worker, Workflow, WorkflowClient};
 
 use crate::support::{self, stderr, stdout};
 
@@ -45,8 +45,8 @@ impl Site {
         let report = Schedule::new("report").cron("@daily").run(async |_| Ok(()));
         Scheduler::new(Arc::clone(&site.store)).with(report).start().await.unwrap().shutdown().await;
         let answered = Idempotency::new(&site.store).reserve("", "order-17", &Fingerprint::of(["a"])).await;
-        let Reserved::Run(reservation) = answered.unwrap() else { panic!("it is new") };
-        reservation.complete(Answer::new(200)).await.unwrap();
+        let ReserveOutcome::Run(reservation) = answered.unwrap() else { panic!("it is new") };
+        reservation.complete(StoredResponse::new(200)).await.unwrap();
         let greeting = Batch::new().put(&key("greeting"), Expect::Absent, Payload::of("hello").unwrap());
         site.store.apply(greeting).await.unwrap();
         site
@@ -59,7 +59,7 @@ impl Site {
         self.store.apply(mail.enqueue(job("stuck", "jobs")).enqueue(job("waits", "later"))).await.unwrap();
         let owner: Owner = "worker".parse().unwrap();
         for lane in ["jobs", "outbox.mails", "later"] {
-            let claim = Claim::lanes(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(3600));
+            let claim = Claim::queues(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(3600));
             for grant in self.store.claim(claim).await.unwrap().grants {
                 let batch = match lane {
                     "later" => {
@@ -83,7 +83,7 @@ impl Site {
             let refuses = |_, _| async { Err::<Batch, _>(Failure::permanent("no")) };
             let reaction = Reaction::new("mail").on(["Placed"]).each(refuses);
             let running = Reactions::new(Arc::clone(&self.store)).with(reaction).start().await.unwrap();
-            running.settle().await.unwrap();
+            running.quiesce().await.unwrap();
             running.shutdown().await;
             if round == 1 {
                 self.run(&["reactions", "park", "mail", "order(\"o-2\")"]);
@@ -93,11 +93,11 @@ impl Site {
 
     /// Creates a run that has ended, and one that no worker has started.
     async fn runs(&self) {
-        let client = Client::new(Arc::clone(&self.store));
+        let client = WorkflowClient::new(Arc::clone(&self.store));
         let driving = Worker::new(Arc::clone(&self.store)).register(QUICK, quick).start().await.unwrap();
         client.start(QUICK, &()).id("r-1").await.unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while client.show("r-1").await.unwrap().status != Status::Completed {
+        while client.show("r-1").await.unwrap().status != RunStatus::Completed {
             assert!(Instant::now() < deadline, "it does not end");
             tokio::task::yield_now().await;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tidelock::edge::{Answer, Fingerprint, Idempotency, Reservation, Reserved};
+use tidelock::idempotency::{Fingerprint, Idempotency, Reservation, ReserveOutcome, StoredResponse};
 use tidelock::prelude::*;
 
 use crate::support::{self, stderr, stdout};
@@ -26,12 +26,12 @@ impl Site {
 
     async fn reserve(&self, scope: &str, key: &str) -> Reservation {
         match self.keys.reserve(scope, key, &Fingerprint::of([key])).await.unwrap() {
-            Reserved::Run(reservation) => reservation,
+            ReserveOutcome::Run(reservation) => reservation,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn answered(&self, scope: &str, key: &str, answer: Answer) {
+    async fn answered(&self, scope: &str, key: &str, answer: StoredResponse) {
         self.reserve(scope, key).await.complete(answer).await.unwrap();
     }
 
@@ -66,7 +66,7 @@ async fn keys_are_listed_page_by_page() {
     let site = Site::new().await;
     assert!(stderr(&site.run(&["list"], 0)).contains("no keys"));
     for (scope, key) in [("", "z"), ("shop-1", "a"), ("shop-1", "b"), ("shop-2", "a")] {
-        site.answered(scope, key, Answer::new(201)).await;
+        site.answered(scope, key, StoredResponse::new(201)).await;
     }
     let flying = site.reserve("shop-1", "c").await;
     assert_eq!(site.listed(&[]), ["/z", "shop-1/a", "shop-1/b", "shop-1/c", "shop-2/a"]);
@@ -88,8 +88,9 @@ async fn keys_are_listed_page_by_page() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_shown_with_its_answer() {
     let site = Site::new().await;
-    site.answered("shop", "text", Answer::new(201).header("location", "/1").text("made\u{1b}[31m")).await;
-    site.answered("", "bytes", Answer::new(200).body([0, 255])).await;
+    site.answered("shop", "text", StoredResponse::new(201).header("location", "/1").text("made\u{1b}[31m"))
+        .await;
+    site.answered("", "bytes", StoredResponse::new(200).body([0, 255])).await;
     site.reserve("", "large").await.complete_with_status(200).await.unwrap();
     let shown = site.json(&["show", "text", "--scope", "shop"]);
     assert_eq!(
@@ -110,7 +111,7 @@ async fn a_key_is_shown_with_its_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_forgotten_after_a_question() {
     let site = Site::new().await;
-    site.answered("shop", "k", Answer::new(201)).await;
+    site.answered("shop", "k", StoredResponse::new(201)).await;
     let flying = site.reserve("shop", "flying").await;
     site.fails(&["delete", "k", "--scope", "shop"], 2, "There is no terminal to confirm it: add --yes");
     let dry = site.json(&["delete", "k", "--scope", "shop", "--dry-run"]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidelock::prelude::*;
-use tidelock_server::{Options, Server, Token, Tokens};
+use tidelock_server::{Server, ServerOptions, Token, Tokens};
 use tokio::net::TcpListener;
 
 use crate::support::{command, stderr, stdout};
@@ -27,7 +27,7 @@ async fn a_program_tells_what_is_locked_in_it() {
     let cart = CART.key(["ada"]).unwrap();
     let held = locks.lock(&cart).await.unwrap();
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let options = || Options::new(Tokens::none().read(&token));
+    let options = || ServerOptions::new(Tokens::none().read(&token));
     let mut servers = Vec::new();
     for server in [Server::new(Arc::clone(&store), options()).locks(&locks), Server::new(store, options())] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -21,7 +21,7 @@ pub(crate) fn url() -> String {
     if let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
         return url;
     }
-    SERVER.get_or_init(|| Server::start(&tidelock_pgserver::Options::default()).unwrap()).url()
+    SERVER.get_or_init(|| Server::start(&tidelock_pgserver::PgServerOptions::default()).unwrap()).url()
 }
 
 /// A schema that no other test uses, dropped at the end.
@@ -50,7 +50,7 @@ impl Schema {
         let job = NewWork::once(Key::new("job", ["a"]).unwrap(), "jobs".parse().unwrap());
         store.apply(Batch::new().enqueue(job)).await.unwrap();
         let owner: Owner = "worker".parse().unwrap();
-        let claim = Claim::lanes(&owner, ["jobs".parse().unwrap()], 1, Duration::from_secs(60));
+        let claim = Claim::queues(&owner, ["jobs".parse().unwrap()], 1, Duration::from_secs(60));
         let lease = store.claim(claim).await.unwrap().grants.first().unwrap().lease();
         store.apply(Batch::new().block(&lease, "bad address")).await.unwrap();
         store.close().await;

@@ -44,7 +44,7 @@ impl Picky {
     /// Runs the reaction until no work is left.
     async fn work(&self, site: &Site) -> u32 {
         let running = self.start(site, self.reaction()).await;
-        running.settle().await.unwrap();
+        running.quiesce().await.unwrap();
         running.shutdown().await;
         self.handled.load(Ordering::SeqCst)
     }
@@ -191,7 +191,7 @@ async fn dropping_is_asked_about_and_urgency_needs_a_condition() {
     let (site, picky) = (Site::of("reactions").await, Picky::default());
     site.append(ORDER, "Placed", json!("bad")).await;
     let running = picky.start(&site, picky.reaction().when_exhausted(WhenExhausted::Park)).await;
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
     site.run(&["park", "mail", "--yes"], 0);
     picky.work(&site).await;

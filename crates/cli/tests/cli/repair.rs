@@ -23,7 +23,7 @@ impl Site {
     /// Claims all work of a lane and applies an outcome to each row.
     async fn each(&self, lane: &str, say: impl Fn(Batch, &Lease) -> Batch) {
         let owner: Owner = "worker".parse().unwrap();
-        let claim = Claim::lanes(&owner, [lane.parse().unwrap()], 1_000, TTL);
+        let claim = Claim::queues(&owner, [lane.parse().unwrap()], 1_000, TTL);
         let grants = self.store.claim(claim).await.unwrap().grants;
         let batch = grants.iter().fold(Batch::new(), |batch, grant| say(batch, &grant.lease()));
         self.store.apply(batch).await.unwrap();

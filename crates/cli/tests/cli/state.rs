@@ -61,7 +61,7 @@ impl Site {
     }
 
     /// Returns a container with a history.
-    fn told(&self, key: &str) -> State<Value> {
+    fn with_history(&self, key: &str) -> State<Value> {
         StateRegistry::new(Arc::new(self.store.clone())).with_history().at(key.parse::<Key>().unwrap())
     }
 }
@@ -248,7 +248,7 @@ async fn an_expiry_outlives_an_edit() {
 #[tokio::test]
 async fn edits_are_told_in_a_history_that_exists() {
     let site = Site::new().await;
-    let record = site.told(CART);
+    let record = site.with_history(CART);
     record.set(json!({"n": 1})).await.unwrap();
     record.inc("/n", 2).await.unwrap();
     assert_eq!(site.json(&["set", CART, r#"{"n": 9}"#])["history"], 2);
@@ -401,7 +401,7 @@ async fn d15_the_base_of_an_archived_stream_is_neither_set_nor_deleted() {
     let events = || Events::new(Arc::clone(&store)).snapshots::<Account>(u64::MAX);
     let paid = [800, 28, 217].map(AccountEvent::Paid);
     events().append::<Account>("ann", paid).await.unwrap();
-    let books = tidelock::books::Books::new(events());
+    let books = tidelock::archive::Archiver::new(events());
     books.close(&Account::stream("ann").unwrap()).discard().keep_last::<Account>(1).await.unwrap();
     let base = r#"base("account", "ann")"#;
     let forged = r#"{"fold":1,"version":1,"position":2,"at":"1970-01-01T00:00:00.000001Z","state":{"balance":999999}}"#;

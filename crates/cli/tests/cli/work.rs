@@ -36,7 +36,7 @@ impl Site {
     /// Claims the due work of a lane.
     async fn claim(&self, lane: &str) -> Vec<tidelock::store::Grant> {
         let owner: Owner = "worker\u{202e}-1".parse().unwrap();
-        let claim = Claim::lanes(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(60));
+        let claim = Claim::queues(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(60));
         self.store.claim(claim).await.unwrap().grants
     }
 

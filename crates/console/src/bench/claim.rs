@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tokio::task::JoinSet;
 
-use super::measure::{Latencies, median, per_second};
+use super::statistics::{Latencies, median, per_second};
 use crate::progress::Progress;
 
 /// Rows that are enqueued in one batch.
@@ -59,7 +59,7 @@ impl Claims {
 /// # Errors
 /// When the store fails.
 pub async fn fill(store: &dyn Store, rows: u32, progress: &Progress) -> Result<()> {
-    let lane = Lane::new(LANE)?;
+    let lane = QueueName::new(LANE)?;
     for first in (0..rows).step_by(usize::try_from(FILL_BATCH)?) {
         let end = rows.min(first.saturating_add(FILL_BATCH));
         let mut batch = Batch::new();
@@ -76,7 +76,7 @@ pub async fn fill(store: &dyn Store, rows: u32, progress: &Progress) -> Result<(
 #[derive(Clone, Debug)]
 pub struct Queue {
     store: SharedStore,
-    lane: Lane,
+    lane: QueueName,
 }
 
 impl Queue {
@@ -85,7 +85,7 @@ impl Queue {
     /// # Errors
     /// When the store fails or the queue is empty.
     pub async fn new(store: SharedStore) -> Result<Self> {
-        let queue = Self { store, lane: Lane::new(LANE)? };
+        let queue = Self { store, lane: QueueName::new(LANE)? };
         let mut worker = Worker::new(&queue, 0)?;
         for _ in 0..WARM_UP {
             worker.turn().await?;
@@ -126,7 +126,7 @@ impl Queue {
 #[derive(Debug)]
 struct Worker {
     store: SharedStore,
-    lane: Lane,
+    lane: QueueName,
     owner: Owner,
     claims: Latencies,
     acks: Latencies,
@@ -150,7 +150,7 @@ impl Worker {
     /// Claims, acknowledges and enqueues one row. Claim and acknowledgement are timed; enqueueing keeps the queue's length.
     async fn turn(&mut self) -> Result<()> {
         let started = Instant::now();
-        let claim = Claim::lanes(&self.owner, [self.lane.clone()], 1, TTL);
+        let claim = Claim::queues(&self.owner, [self.lane.clone()], 1, TTL);
         let claimed = self.store.claim(claim).await?;
         self.claims.add(started.elapsed());
         let Some(grant) = claimed.grants.first() else {
@@ -166,7 +166,7 @@ impl Worker {
     }
 }
 
-fn job(number: u32, lane: &Lane) -> Result<NewWork> {
+fn job(number: u32, lane: &QueueName) -> Result<NewWork> {
     let payload =
         Payload::from_json(format!(r#"{{"order":"o-{number:07}","carrier":"north","parcels":1}}"#))?;
     Ok(NewWork::once(Key::new("job", [number])?, lane.clone()).payload(payload))

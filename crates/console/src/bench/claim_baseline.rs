@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use rusqlite::Connection;
 use tokio_postgres::{Client, Statement};
 
-use super::measure::per_second;
+use super::statistics::per_second;
 use crate::connection::connect;
 use crate::server_url::ServerUrl;
 

@@ -8,7 +8,7 @@ use tidelock::prelude::*;
 use tidelock::store::StoreError;
 use tokio::task::JoinSet;
 
-use super::measure::{Commits, Latencies, per_second};
+use super::statistics::{Commits, Latencies, per_second};
 
 /// The type of every event.
 pub const EVENT_TYPE: &str = "ItemAdded";

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::directory::WorkDirectory;
-use super::measure::per_second;
+use super::statistics::per_second;
 
 const BLOCK: [u8; 4096] = [0x5a; 4096];
 /// Blocks of the file that is overwritten: 4 MiB.

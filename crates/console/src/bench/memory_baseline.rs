@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::commit;
-use super::measure::per_second;
+use super::statistics::per_second;
 
 /// Returns appends per second of `producers` tasks, each append with a new id and the payload of the commit workload.
 ///

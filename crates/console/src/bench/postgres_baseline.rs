@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::commit::{self, Slice};
 use super::handwritten::{Append, Handwritten, Strategy};
-use super::measure::Latencies;
+use super::statistics::Latencies;
 use crate::random::Random;
 use crate::server_url::ServerUrl;
 

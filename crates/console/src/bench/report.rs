@@ -7,7 +7,7 @@ use comfy_table::Cell;
 use serde::Serialize;
 
 use super::machine::{Machine, command_line};
-use super::measure::median;
+use super::statistics::median;
 use crate::output::{self, Format, Tone};
 
 /// Rounds that differ by more than this factor point to a busy machine.

@@ -12,7 +12,7 @@ use tidelock::clock::{Clock as _, SystemClock};
 use tidelock::prelude::*;
 
 use super::commit;
-use super::measure::per_second;
+use super::statistics::per_second;
 
 const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
     (position, stream, version, id, type, recorded_at, payload, meta, correlation) \

@@ -16,20 +16,20 @@ use crate::runtime::contention::Contention;
 use crate::runtime::timer::sleep_until;
 
 /// The lock on one aggregate inside this process.
-pub(super) type Turn<A> = OwnedMutexGuard<Known<A>>;
+pub(super) type CacheGuard<A> = OwnedMutexGuard<CachedAggregate<A>>;
 
 /// The cache entry of one aggregate. The holder of the lock decides.
-type Slot<A> = Arc<tokio::sync::Mutex<Known<A>>>;
+type Slot<A> = Arc<tokio::sync::Mutex<CachedAggregate<A>>>;
 
 /// The cached knowledge of an aggregate.
-pub(super) struct Known<A> {
+pub(super) struct CachedAggregate<A> {
     /// Its state; `None` when it is unknown.
     pub(super) loaded: Option<Loaded<A>>,
     /// The contention with other processes that write the stream.
     pub(super) contention: Contention,
 }
 
-impl<A> Default for Known<A> {
+impl<A> Default for CachedAggregate<A> {
     fn default() -> Self {
         Self { loaded: None, contention: Contention::default() }
     }
@@ -50,7 +50,7 @@ impl Events {
         &self,
         stream: &Key,
         deadline: Instant,
-    ) -> Result<Turn<A>, EventsError> {
+    ) -> Result<CacheGuard<A>, EventsError> {
         let slot = self.cache.slot::<A>(stream);
         tokio::select! {
             biased;
@@ -75,7 +75,8 @@ impl Cache {
         let mut generations = self.generations.lock();
         let (young, old) = &mut *generations;
         let known = young.get(&id).cloned().or_else(|| old.remove(&id));
-        let slot = known.unwrap_or_else(|| Arc::new(tokio::sync::Mutex::new(Known::<A>::default())));
+        let slot =
+            known.unwrap_or_else(|| Arc::new(tokio::sync::Mutex::new(CachedAggregate::<A>::default())));
         if !young.contains_key(&id) {
             if young.len() >= self.half {
                 *old = std::mem::take(young);

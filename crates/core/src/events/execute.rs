@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 
 use super::Events;
 use super::aggregate::{Aggregate, Executed, Loaded};
-use super::cache::Known;
+use super::cache::CachedAggregate;
 use super::codec::encode;
 use super::error::{EventsError, ExecuteError};
 use super::fairness::counted;
@@ -50,7 +50,7 @@ impl Events {
     {
         let stream = A::stream(id)?;
         let span = tracing::debug_span!(target: EVENTS, EVENTS_EXECUTE, %stream);
-        self.carry_out(&stream, None, decide).instrument(span).await
+        self.run_command(&stream, None, decide).instrument(span).await
     }
 
     /// Executes a command that was prepared for this version, `None` for a new stream. If the stream is at another version,
@@ -74,7 +74,7 @@ impl Events {
     {
         let stream = A::stream(id)?;
         let span = tracing::debug_span!(target: EVENTS, EVENTS_EXECUTE, %stream);
-        self.carry_out(&stream, Some(version), decide).instrument(span).await
+        self.run_command(&stream, Some(version), decide).instrument(span).await
     }
 
     /// Runs a command on the newest state, and returns the batch that appends its events at that version. The caller
@@ -152,7 +152,7 @@ impl Events {
             .map_err(|reason| EventsError::Unwritable { stream: stream.clone(), reason })
     }
 
-    async fn carry_out<A, E, I, F>(
+    async fn run_command<A, E, I, F>(
         &self,
         stream: &Key,
         pinned: Option<Option<StreamVersion>>,
@@ -228,7 +228,7 @@ impl Events {
     async fn lost<A: Aggregate>(
         &self,
         stream: &Key,
-        turn: &mut Known<A>,
+        turn: &mut CachedAggregate<A>,
         (error, took): (&ApplyError, Duration),
         attempts: u32,
         until: Instant,

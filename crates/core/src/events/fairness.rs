@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::Events;
 use super::aggregate::{Aggregate, Loaded};
-use super::cache::Known;
+use super::cache::CachedAggregate;
 use super::error::EventsError;
 use crate::id::StreamVersion;
 use crate::key::Key;
-use crate::runtime::contention::Turn;
+use crate::runtime::contention::WriteTurn;
 use crate::runtime::timer::sleep_until;
 
 impl Events {
@@ -17,16 +17,16 @@ impl Events {
     pub(super) async fn await_turn<A: Aggregate>(
         &self,
         stream: &Key,
-        known: &mut Known<A>,
+        known: &mut CachedAggregate<A>,
         deadline: Instant,
     ) -> Result<(), EventsError> {
         match known.contention.next(Instant::now()) {
-            Turn::Write => return Ok(()),
-            Turn::Read => return self.refresh(stream, &mut known.loaded).await.map(drop),
-            Turn::Gap(gap) => self.leave_gap(stream, known, gap).await?,
-            Turn::Wait => {}
+            WriteTurn::Write => return Ok(()),
+            WriteTurn::Read => return self.refresh(stream, &mut known.loaded).await.map(drop),
+            WriteTurn::Gap(gap) => self.leave_gap(stream, known, gap).await?,
+            WriteTurn::Wait => {}
         }
-        while known.contention.next(Instant::now()) == Turn::Wait && Instant::now() < deadline {
+        while known.contention.next(Instant::now()) == WriteTurn::Wait && Instant::now() < deadline {
             let pause_end = deadline.min(Instant::now() + known.contention.pause(Instant::now()));
             sleep_until(pause_end).await;
             known.contention.delayed(pause_end.elapsed());
@@ -40,7 +40,7 @@ impl Events {
     async fn leave_gap<A: Aggregate>(
         &self,
         stream: &Key,
-        known: &mut Known<A>,
+        known: &mut CachedAggregate<A>,
         gap: Duration,
     ) -> Result<(), EventsError> {
         let own = known.loaded.as_ref().and_then(|loaded: &Loaded<A>| loaded.version);

@@ -57,24 +57,24 @@ impl<A: Aggregate> Given<A> {
 
     /// Runs a command on the state.
     #[must_use]
-    pub fn when<E, I>(self, decide: impl FnOnce(&A) -> Result<I, E>) -> When<A, E>
+    pub fn when<E, I>(self, decide: impl FnOnce(&A) -> Result<I, E>) -> Decision<A, E>
     where
         I: IntoIterator<Item = A::Event>,
     {
         let said = decide(&self.0).map(|events| events.into_iter().collect());
-        When { state: self.0, said }
+        Decision { state: self.0, said }
     }
 }
 
 /// The decision of a command.
 #[derive(Debug)]
-pub struct When<A: Aggregate, E> {
+pub struct Decision<A: Aggregate, E> {
     state: A,
     said: Result<Vec<A::Event>, E>,
 }
 
 #[expect(clippy::panic, reason = "a fixture fails its test by panicking")]
-impl<A: Aggregate, E: Display> When<A, E> {
+impl<A: Aggregate, E: Display> Decision<A, E> {
     /// Asserts that the command returned exactly these events, and returns the state after them.
     ///
     /// # Panics

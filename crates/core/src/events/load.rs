@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::aggregate::{Aggregate, Ends, Loaded};
+use super::as_of::AsOf;
 use super::codec::{decode, types_of};
 use super::error::EventsError;
-use super::schema::{EventSchema, Unknown};
+use super::schema::{EventSchema, UnknownEvents};
 use super::snapshot::{Snapshots, Taken};
-use super::travel::AsOf;
 use super::{Events, snapshot};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
@@ -257,7 +257,7 @@ impl<A: Aggregate> Loaded<A> {
             let is_unknown = || !types_of::<A::Event>().contains(&event_type.as_str());
             match decode::<A::Event>(&event_type, &payload) {
                 Ok(event) => Arc::make_mut(&mut self.state).apply(&event),
-                Err(_) if schema.policy() == Unknown::Skip && is_unknown() => {}
+                Err(_) if schema.policy() == UnknownEvents::Skip && is_unknown() => {}
                 Err(error) => return Err(undecodable(error)),
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::context::Meta;
+use super::metadata::Meta;
 use crate::error::InvalidInput;
 use crate::id::EventType;
 use crate::payload::Payload;
@@ -16,7 +16,7 @@ type Step = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
 /// The policy for an event whose type is not in the enum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownEvents {
     /// Loading fails with an error that names the event, so that no command decides on incomplete events.
     #[default]
     Refuse,
@@ -44,7 +44,7 @@ pub enum Unknown {
 pub struct EventSchema {
     renamed: BTreeMap<String, String>,
     steps: BTreeMap<String, Vec<Step>>,
-    unknown: Unknown,
+    unknown: UnknownEvents,
 }
 
 impl EventSchema {
@@ -74,7 +74,7 @@ impl EventSchema {
 
     /// Sets the policy for an event whose type is not in the enum.
     #[must_use]
-    pub fn unknown(mut self, policy: Unknown) -> Self {
+    pub fn unknown(mut self, policy: UnknownEvents) -> Self {
         self.unknown = policy;
         self
     }
@@ -86,7 +86,7 @@ impl EventSchema {
         u32::try_from(steps).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    pub(super) fn policy(&self) -> Unknown {
+    pub(super) fn policy(&self) -> UnknownEvents {
         self.unknown
     }
 

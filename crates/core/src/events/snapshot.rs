@@ -61,7 +61,7 @@ impl Events {
         let Some(kept) = self.snapshots.of::<A>() else {
             return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
         };
-        let Some(place) = Place::of(loaded) else { return Ok(batch) };
+        let Some(place) = SnapshotPosition::of(loaded) else { return Ok(batch) };
         let taken = Taken::new(stream, (A::name(), A::FOLD), place, (kept.write)(&loaded.state)?);
         Ok(batch.put(&stream.beside(BASE)?, Expect::Any, Payload::of(&taken)?))
     }
@@ -83,7 +83,7 @@ impl Events {
         stream: &Key,
         below: StreamVersion,
     ) -> Result<Batch, InvalidInput> {
-        let none = Kept { floor: below, states: Vec::new() };
+        let none = StoredSnapshots { floor: below, states: Vec::new() };
         Ok(batch.put(&stream.beside(SNAPSHOT)?, Expect::Any, Payload::of(&none)?))
     }
 }
@@ -105,7 +105,7 @@ struct Form<A> {
 
 /// The last event that a state includes.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SnapshotPosition {
     pub(super) version: StreamVersion,
     pub(super) position: Position,
     pub(super) at: Timestamp,
@@ -113,7 +113,7 @@ pub(super) struct Place {
     pub(super) latest: Timestamp,
 }
 
-impl Place {
+impl SnapshotPosition {
     fn of<A>(loaded: &Loaded<A>) -> Option<Self> {
         let (version, position) = (loaded.version?, loaded.position?);
         Some(Self { version, position, at: loaded.at?, latest: loaded.latest? })
@@ -128,13 +128,13 @@ impl Place {
 
 /// The snapshots of a stream, one for each aggregate that folds it.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredSnapshots {
     /// The version below which snapshots were dropped when the stream was archived. Older snapshots are not written again.
     floor: StreamVersion,
     states: Vec<Taken>,
 }
 
-impl Kept {
+impl StoredSnapshots {
     /// Returns the usable snapshot of an aggregate, if there is one.
     fn of<A: Aggregate>(self, stream: &Key) -> Option<Taken> {
         let usable = |taken: &Taken| {
@@ -180,14 +180,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    fn new(stream: &Key, (aggregate, fold): (String, u32), place: Place, state: Payload) -> Self {
+    fn new(stream: &Key, (aggregate, fold): (String, u32), place: SnapshotPosition, state: Payload) -> Self {
         let checksum = checksum(stream, (&aggregate, fold), place, &state);
-        let Place { version, position, at, latest } = place;
+        let SnapshotPosition { version, position, at, latest } = place;
         Self { aggregate, fold, version, position, at, latest, state, checksum }
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place { version: self.version, position: self.position, at: self.at, latest: self.latest }
+    pub(super) fn place(&self) -> SnapshotPosition {
+        SnapshotPosition { version: self.version, position: self.position, at: self.at, latest: self.latest }
     }
 
     fn is_by(&self, aggregate: &str, fold: u32) -> bool {
@@ -231,8 +231,13 @@ impl Taken {
     }
 }
 
-fn checksum(stream: &Key, (aggregate, fold): (&str, u32), place: Place, state: &Payload) -> String {
-    let Place { version, position, at, latest } = place;
+fn checksum(
+    stream: &Key,
+    (aggregate, fold): (&str, u32),
+    place: SnapshotPosition,
+    state: &Payload,
+) -> String {
+    let SnapshotPosition { version, position, at, latest } = place;
     let (stream, at, latest) = (stream.canonical(), at.as_micros(), latest.as_micros());
     let text = format!("{stream}\n{aggregate}\n{fold}\n{version}\n{position}\n{at}\n{latest}\n{state}");
     format!("{:016x}", hash::of(&text))
@@ -264,7 +269,7 @@ impl Snapshots {
         let Some(kept) = self.of::<A>() else { return Ok(None) };
         let epoch = store.epoch();
         let Some(document) = store.document(&stream.beside(SNAPSHOT)?).await? else { return Ok(None) };
-        let Ok(all) = document.value.parse::<Kept>() else { return Ok(None) };
+        let Ok(all) = document.value.parse::<StoredSnapshots>() else { return Ok(None) };
         let Some(taken) = all.of::<A>(stream).filter(wanted) else { return Ok(None) };
         Ok((kept.read)(&taken.state).ok().map(|state| taken.place().with(Arc::new(state), epoch)))
     }
@@ -334,7 +339,7 @@ impl Snapshots {
     ) {
         let Some(kept) = self.of::<A>() else { return };
         let count = |version: Option<StreamVersion>| version.map_or(0, |version| version.0.saturating_add(1));
-        let Some(place) = Place::of(loaded) else { return };
+        let Some(place) = SnapshotPosition::of(loaded) else { return };
         if count(before) / kept.every == count(loaded.version) / kept.every {
             return;
         }
@@ -371,8 +376,8 @@ async fn put(
     let (key, taken) = (stream.beside(SNAPSHOT)?, taken?);
     loop {
         let found = store.document(&key).await?;
-        let known = found.as_ref().and_then(|document| document.value.parse::<Kept>().ok());
-        let mut kept = known.unwrap_or(Kept { floor: StreamVersion(0), states: Vec::new() });
+        let known = found.as_ref().and_then(|document| document.value.parse::<StoredSnapshots>().ok());
+        let mut kept = known.unwrap_or(StoredSnapshots { floor: StreamVersion(0), states: Vec::new() });
         if !kept.add(taken.clone(), stream) {
             return Ok(());
         }

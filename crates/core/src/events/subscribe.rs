@@ -22,7 +22,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// The start position of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum StartFrom {
     /// The first event.
     Beginning,
     /// After the event at this position, such as the last position of an earlier subscription.
@@ -33,14 +33,14 @@ pub enum Start {
 
 /// The event filter of a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct What {
+pub struct SubscriptionFilter {
     types: Vec<EventType>,
     streams: Option<KeyPrefix>,
     stream: Option<Key>,
     internal: bool,
 }
 
-impl What {
+impl SubscriptionFilter {
     /// Selects all events except Tidelock's own, whose types start with `tidelock.`.
     #[must_use]
     pub fn all() -> Self {
@@ -87,10 +87,14 @@ impl Events {
     ///
     /// # Errors
     /// Returns [`EventsError::Read`] when the store fails, or when the start position is not part of its history.
-    pub async fn subscribe(&self, what: What, start: Start) -> Result<Subscription, EventsError> {
+    pub async fn subscribe(
+        &self,
+        what: SubscriptionFilter,
+        start: StartFrom,
+    ) -> Result<Subscription, EventsError> {
         let hints = self.store.watch();
         let epoch = self.store.epoch();
-        if let Start::After(position) = start {
+        if let StartFrom::After(position) = start {
             check(&self.store, position).await?;
         }
         // The stream is read before the log. An event committed in between is then after the stream position, but not after
@@ -100,9 +104,9 @@ impl Events {
             None => StreamVersion(0),
         };
         let after = match start {
-            Start::Beginning => None,
-            Start::After(position) => Some(position),
-            Start::Now => self.head().await?,
+            StartFrom::Beginning => None,
+            StartFrom::After(position) => Some(position),
+            StartFrom::Now => self.head().await?,
         };
         let store = SharedStore::clone(&self.store);
         Ok(Subscription {
@@ -133,11 +137,11 @@ async fn check(store: &SharedStore, position: Position) -> Result<(), EventsErro
 
 /// Returns the first version of a stream for a subscription. Positions grow with versions, so a binary search reads few
 /// events in a stream of any length.
-async fn place(store: &SharedStore, stream: &Key, start: Start) -> Result<StreamVersion, EventsError> {
+async fn place(store: &SharedStore, stream: &Key, start: StartFrom) -> Result<StreamVersion, EventsError> {
     let after = match start {
-        Start::Beginning => return Ok(StreamVersion(0)),
-        Start::After(position) => Some(position),
-        Start::Now => None,
+        StartFrom::Beginning => return Ok(StreamVersion(0)),
+        StartFrom::After(position) => Some(position),
+        StartFrom::Now => None,
     };
     let Some(head) = store.stream(stream).await?.and_then(|stream| stream.head) else {
         return Ok(StreamVersion(0));
@@ -162,7 +166,7 @@ async fn place(store: &SharedStore, stream: &Key, start: Start) -> Result<Stream
 #[derive(Debug)]
 pub struct Subscription {
     store: SharedStore,
-    what: What,
+    what: SubscriptionFilter,
     upcasters: Upcasters,
     hints: Watch,
     /// Every event up to this position was returned or does not match.
@@ -265,7 +269,7 @@ impl Subscription {
     }
 
     /// Returns the position up to which every event was returned or does not match. A later subscription resumes there with
-    /// [`Start::After`].
+    /// [`StartFrom::After`].
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         self.after
@@ -288,7 +292,7 @@ impl Subscription {
             self.next = match self.after {
                 Some(after) => {
                     check(&self.store, after).await?;
-                    place(&self.store, stream, Start::After(after)).await?
+                    place(&self.store, stream, StartFrom::After(after)).await?
                 }
                 None => StreamVersion(0),
             };

@@ -11,8 +11,8 @@ use super::Events;
 use super::aggregate::Aggregate;
 use super::codec::{decode, types_of};
 use super::error::EventsError;
-use super::schema::Unknown;
-use super::subscribe::{Start, Subscription, What};
+use super::schema::UnknownEvents;
+use super::subscribe::{StartFrom, Subscription, SubscriptionFilter};
 use crate::error::InvalidInput;
 use crate::id::{EventType, Position};
 use crate::key::{Arg, Key, KeyPrefix};
@@ -41,7 +41,7 @@ where
 
 /// Decodes upcast events of an aggregate.
 pub(crate) struct EventDecoder<A> {
-    unknown: Unknown,
+    unknown: UnknownEvents,
     aggregate: PhantomData<fn() -> A>,
 }
 
@@ -60,7 +60,7 @@ impl<A: Aggregate> EventDecoder<A> {
         event_type: &EventType,
         payload: &Payload,
     ) -> Result<Option<(Arg, A::Event)>, InvalidInput> {
-        if self.unknown == Unknown::Skip && !types_of::<A::Event>().contains(&event_type.as_str()) {
+        if self.unknown == UnknownEvents::Skip && !types_of::<A::Event>().contains(&event_type.as_str()) {
             return Ok(None);
         }
         let id = stream.args().pop().filter(|id| A::stream(id.clone()).is_ok_and(|own| own == *stream));
@@ -117,9 +117,12 @@ impl Events {
     /// Returns [`EventsError::Read`] when the store fails, or when the start position is not part of its history.
     pub async fn subscribe_to<A: Aggregate>(
         &self,
-        start: Start,
+        start: StartFrom,
     ) -> Result<TypedSubscription<A>, EventsError> {
-        let events = self.subscribe(What::streams(KeyPrefix::kind(A::KIND)), start).await?.upcast::<A>()?;
+        let events = self
+            .subscribe(SubscriptionFilter::streams(KeyPrefix::kind(A::KIND)), start)
+            .await?
+            .upcast::<A>()?;
         Ok(TypedSubscription { events, decoder: EventDecoder::new() })
     }
 }
@@ -136,7 +139,7 @@ impl<A: Aggregate> TypedSubscription<A> {
     ///
     /// # Errors
     /// As [`Subscription::next`]. An event that does not fit the enum is [`EventsError::Undecodable`]; the next call
-    /// retries it. Types that are not in the enum are skipped if the schema says [`Unknown::Skip`].
+    /// retries it. Types that are not in the enum are skipped if the schema says [`UnknownEvents::Skip`].
     ///
     /// # Cancel safety
     /// Cancel safe: the next call returns the events that were not returned.
@@ -167,7 +170,7 @@ impl<A: Aggregate> TypedSubscription<A> {
     }
 
     /// Returns the position up to which every event was returned or skipped. A later subscription resumes there with
-    /// [`Start::After`].
+    /// [`StartFrom::After`].
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         self.events.position()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::aggregate::Aggregate;
-use super::context::restamped;
+use super::metadata::restamped;
 use super::schema::{EventSchema, shape};
 use crate::error::InvalidInput;
 use crate::id::EventType;

@@ -21,7 +21,7 @@ pub enum StepError {
         /// The number of attempts.
         attempts: u32,
     },
-    /// The run was cancelled. Clean-up code uses `Ctx::clean_up`.
+    /// The run was cancelled. Clean-up code uses `Ctx::shielded`.
     #[error("{what:?} was given up because the run was cancelled: {reason}")]
     Cancelled {
         /// The name of the operation that was given up.

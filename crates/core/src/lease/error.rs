@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::view::Waiter;
+use super::view::LeaseWaiter;
 use crate::clock::Timestamp;
 use crate::error::{Explain, InvalidInput, Retry, codes, conversions};
 use crate::id::{Fence, Owner};
@@ -37,7 +37,7 @@ pub enum LeaseError {
         /// The leased key.
         key: Key,
         /// The waiters, in order.
-        waiters: Vec<Waiter>,
+        waiters: Vec<LeaseWaiter>,
     },
     /// The deadline passed before the lease was granted. It will not be granted later.
     #[error(
@@ -94,7 +94,7 @@ pub enum LeaseError {
     Write(Box<ApplyError>),
 }
 
-fn standing(waiters: &[Waiter]) -> String {
+fn standing(waiters: &[LeaseWaiter]) -> String {
     let first = waiters.first().map_or_else(|| "somebody".to_owned(), |waiter| waiter.owner.to_string());
     match waiters.len() {
         0 | 1 => format!("{first} waits for it"),

@@ -9,9 +9,9 @@ use super::error::LeaseError;
 use super::{background, registry};
 use crate::id::{Fence, Owner};
 use crate::key::Key;
-use crate::lock::Task;
+use crate::lock::TaskId;
 use crate::store::{ApplyError, Batch, Lease, Operation, Refusal, Selection};
-use crate::worker::{LocalLease, LostReason, TASKS, settle};
+use crate::worker::{LocalLease, LostReason, TASKS, apply_release};
 
 /// A guard of a held lease. The lease is renewed in the background until it is released, dropped or lost.
 ///
@@ -114,7 +114,7 @@ impl LeaseGuard {
     /// Binds the guard to the calling task, after it was moved there. A second request then fails with
     /// [`LeaseError::Reentrant`] in this task, and no longer in the task that acquired the lease.
     pub fn adopt(&self) {
-        registry::adopt(&self.owner, Task::current());
+        registry::adopt(&self.owner, TaskId::current());
     }
 
     /// Releases the lease. Before the time of [`LeaseRequest::at_least`](super::LeaseRequest::at_least) is over, the lease is shortened
@@ -165,7 +165,7 @@ impl LeaseGuard {
 
     fn settled(&self, batch: Batch) -> impl Future<Output = Result<(), ApplyError>> + Send + 'static {
         let (store, row) = (Arc::clone(self.kept.store()), self.lease().key.clone());
-        settle(store, row, batch, self.kept.ttl())
+        apply_release(store, row, batch, self.kept.ttl())
     }
 
     fn lost_because(&self, reason: LostReason) -> LeaseError {

@@ -7,21 +7,21 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::Mutex;
 
 use crate::id::Owner;
-use crate::lock::Task;
+use crate::lock::TaskId;
 use crate::worker::{LocalLease, LostReason};
 
 static HOLDS: LazyLock<Mutex<HashMap<Owner, Entry>>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug)]
 struct Entry {
-    task: Option<Task>,
+    task: Option<TaskId>,
     place: &'static Location<'static>,
     kept: Arc<LocalLease>,
 }
 
 pub(super) fn enter(
     owner: &Owner,
-    task: Option<Task>,
+    task: Option<TaskId>,
     place: &'static Location<'static>,
     kept: &Arc<LocalLease>,
 ) {
@@ -34,14 +34,14 @@ pub(super) fn leave(owner: &Owner) {
 }
 
 /// Reassigns the hold to that task.
-pub(super) fn adopt(owner: &Owner, task: Option<Task>) {
+pub(super) fn adopt(owner: &Owner, task: Option<TaskId>) {
     if let Some(entry) = HOLDS.lock().get_mut(owner) {
         entry.task = task;
     }
 }
 
 /// Returns where the task acquired the hold, if that owner is a hold of this task.
-pub(super) fn own(owner: &Owner, task: Option<Task>) -> Option<&'static Location<'static>> {
+pub(super) fn own(owner: &Owner, task: Option<TaskId>) -> Option<&'static Location<'static>> {
     let holds = HOLDS.lock();
     let entry = holds.get(owner)?;
     (task.is_some() && entry.task == task).then_some(entry.place)

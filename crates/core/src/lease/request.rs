@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::acquire::{self, AcquireRequest};
 use super::error::LeaseError;
 use super::guard::LeaseGuard;
-use super::take::{self, Ask};
-use super::{background, line, names};
+use super::{background, keys, wait_queue};
 use crate::error::InvalidInput;
 use crate::id::Owner;
 use crate::key::{IntoKey, Key};
-use crate::lock::Task;
+use crate::lock::TaskId;
 use crate::store::SharedStore;
 use crate::worker::{DEFAULT_TTL, MAX_TTL, MIN_TTL, unique_owner};
 
@@ -86,7 +86,7 @@ impl LeaseRequest {
     /// The lease of a process that dies expires.
     pub async fn try_acquire(self) -> Result<LeaseGuard, LeaseError> {
         let ask = self.ask()?;
-        background::run(take::now(ask)).await?
+        background::run(acquire::now(ask)).await?
     }
 
     /// Waits until the lease is granted, in the order of arrival over all processes. While the wait lasts, it retries a
@@ -136,21 +136,21 @@ impl LeaseRequest {
     pub async fn steal(self, reason: impl Into<String>) -> Result<LeaseGuard, LeaseError> {
         let reason = reason.into();
         let ask = self.ask()?;
-        background::run(take::steal(ask, reason)).await?
+        background::run(acquire::steal(ask, reason)).await?
     }
 
     async fn stand(self, deadline: Option<Instant>) -> Result<LeaseGuard, LeaseError> {
         let ask = self.ask()?;
         let gone = CancellationToken::new();
         let _leaving = gone.clone().drop_guard();
-        background::run(line::wait(ask, deadline, gone)).await?
+        background::run(wait_queue::wait(ask, deadline, gone)).await?
     }
 
-    fn ask(self) -> Result<Arc<Ask>, LeaseError> {
+    fn ask(self) -> Result<Arc<AcquireRequest>, LeaseError> {
         let Self { store, key, owner, ttl, at_least, note, place } = self;
         let key = key?;
-        let (row, owner) = (names::row_of(&key)?, unique_owner(owner.as_ref())?);
-        let task = Task::current();
-        Ok(Arc::new(Ask { store, key, row, owner, ttl, at_least, note, place, task }))
+        let (row, owner) = (keys::row_of(&key)?, unique_owner(owner.as_ref())?);
+        let task = TaskId::current();
+        Ok(Arc::new(AcquireRequest { store, key, row, owner, ttl, at_least, note, place, task }))
     }
 }

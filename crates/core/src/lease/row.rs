@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::names;
+use super::keys;
 use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
 use crate::id::{Fence, Owner};
@@ -56,7 +56,7 @@ impl Said {
 
     /// Returns the effect that writes this payload to the row.
     pub(super) fn written(&self, row: &Key) -> Result<NewWork, InvalidInput> {
-        let work = NewWork::standing(row.clone(), names::lane()?);
+        let work = NewWork::standing(row.clone(), keys::queue()?);
         Ok(work.due(Due::At(NEVER)).payload(Payload::of(self)?))
     }
 }

@@ -1,9 +1,9 @@
 //! Tests of leases on the memory store. They wait for events instead of time wherever possible.
 
-mod line;
+mod acquire;
 mod loss;
-mod taking;
 mod view;
+mod wait_queue;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::{LeaseError, LeaseGuard, LeaseRequest, View, names};
+use super::{LeaseError, LeaseGuard, LeaseRequest, LeaseView, keys};
 use crate::id::{OpId, Owner};
 use crate::key::Key;
 use crate::store::*;
@@ -55,18 +55,18 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-async fn view_of(store: &SharedStore, key: &Key) -> Option<View> {
+async fn view_of(store: &SharedStore, key: &Key) -> Option<LeaseView> {
     super::view(store, key).await.unwrap()
 }
 
 /// Returns the waiters by their given names.
 async fn waiting(store: &SharedStore, key: &Key) -> Vec<String> {
     let waiters = view_of(store, key).await.map(|view| view.waiters).unwrap_or_default();
-    waiters.iter().map(|waiter| given(&waiter.owner)).collect()
+    waiters.iter().map(|waiter| given_part(&waiter.owner)).collect()
 }
 
 /// Returns the given part of an owner's name.
-fn given(owner: &Owner) -> String {
+fn given_part(owner: &Owner) -> String {
     owner.as_str().split_once('/').unwrap().0.to_owned()
 }
 
@@ -129,7 +129,7 @@ impl crate::store::layer::StoreLayer for Faulty {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
-        let lease = matches!(&claim.pick, Pick::Named { key, .. } if names::leased_key(key).is_some());
+        let lease = matches!(&claim.pick, ClaimTarget::Named { key, .. } if keys::leased_key(key).is_some());
         let answer = self.inner.claim(claim).await;
         if lease && self.stopped.load(Ordering::SeqCst) {
             self.stopped_claims.fetch_add(1, Ordering::SeqCst);

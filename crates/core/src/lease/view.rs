@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LeaseError;
 use super::row::{Said, Stolen};
-use super::{line, names};
+use super::{keys, wait_queue};
 use crate::clock::Timestamp;
 use crate::id::Owner;
 use crate::key::Key;
@@ -14,7 +14,7 @@ use crate::store::{LeaseRow, Page, PageOf, SharedStore, WorkFilter, WorkRow};
 
 /// A waiter for a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiter {
+pub struct LeaseWaiter {
     /// The owner of the request.
     pub owner: Owner,
     /// The time when it started to wait, by the store's clock.
@@ -23,7 +23,7 @@ pub struct Waiter {
 
 /// The state of a lease in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct View {
+pub struct LeaseView {
     /// The leased key.
     pub key: Key,
     /// The holder with its fencing token, the time of the grant and the expiry; `None` when there is none.
@@ -37,10 +37,10 @@ pub struct View {
     /// The last theft, if there was one.
     pub stolen: Option<Stolen>,
     /// The waiters, in order.
-    pub waiters: Vec<Waiter>,
+    pub waiters: Vec<LeaseWaiter>,
 }
 
-impl View {
+impl LeaseView {
     /// Returns how long the holder has held it.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
@@ -58,13 +58,13 @@ impl View {
 ///
 /// # Errors
 /// [`LeaseError::Store`] when the store fails.
-pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseError> {
-    let row = store.work(&names::row_of(key)?).await?;
-    let (waiters, now) = line::alive(store, key).await?;
+pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<LeaseView>, LeaseError> {
+    let row = store.work(&keys::row_of(key)?).await?;
+    let (waiters, now) = wait_queue::alive(store, key).await?;
     Ok(match row {
         Some(row) => Some(seen(key.clone(), &row, now, waiters)),
         None if waiters.is_empty() => None,
-        None => Some(View {
+        None => Some(LeaseView {
             key: key.clone(),
             holder: None,
             now,
@@ -81,25 +81,25 @@ pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseE
 ///
 /// # Errors
 /// [`LeaseError::Store`] when the store fails.
-pub async fn list(store: &SharedStore, page: Page) -> Result<PageOf<View>, LeaseError> {
-    let after = page.after.as_ref().map_or_else(names::before_leases, names::row_of)?;
+pub async fn list(store: &SharedStore, page: Page) -> Result<PageOf<LeaseView>, LeaseError> {
+    let after = page.after.as_ref().map_or_else(keys::before_leases, keys::row_of)?;
     let found = store.works(&WorkFilter::default(), Page::after(&after, page.limit)).await?;
-    let mut next = found.next.as_ref().and_then(names::leased_key);
+    let mut next = found.next.as_ref().and_then(keys::leased_key);
     let mut rows = Vec::new();
     for row in found.rows {
-        let Some(key) = names::leased_key(&row.key) else {
+        let Some(key) = keys::leased_key(&row.key) else {
             next = None;
             break;
         };
-        let (waiters, _) = line::alive(store, &key).await?;
+        let (waiters, _) = wait_queue::alive(store, &key).await?;
         rows.push(seen(key, &row, found.now, waiters));
     }
     Ok(PageOf { rows, next, now: found.now })
 }
 
-fn seen(key: Key, row: &WorkRow, now: Timestamp, waiters: Vec<Waiter>) -> View {
+fn seen(key: Key, row: &WorkRow, now: Timestamp, waiters: Vec<LeaseWaiter>) -> LeaseView {
     let said = Said::of(row);
     let note = row.lease.as_ref().and_then(|lease| said.note(lease.fence)).map(str::to_owned);
     let (holder, takeovers, stolen) = (row.lease.clone(), row.takeovers, said.stolen);
-    View { key, holder, now, takeovers, note, stolen, waiters }
+    LeaseView { key, holder, now, takeovers, note, stolen, waiters }
 }

@@ -14,11 +14,11 @@ use std::time::Instant;
 use super::class::LockRequest;
 use super::coarse_clock::{self, Tick};
 use super::entry::{Holder, Waiter, Woken};
-use super::error::{Busy, Cycle, LockError, Place};
+use super::error::{Busy, CallSite, Cycle, LockError};
 use super::guard::Guard;
 use super::table::{Asker, LockHold, Ownership, Table};
-use super::task::Task;
-use super::waits::{Wait, Wanted};
+use super::task::TaskId;
+use super::wait_graph::{Wait, Wanted};
 use crate::runtime::timer::Timer;
 use crate::telemetry;
 
@@ -31,7 +31,7 @@ enum Attempt {
 }
 
 /// The state of a waiter when its future is polled.
-enum Look {
+enum PollState {
     Granted,
     Doomed(Cycle),
     /// It is registered with another waker than the one that polls it.
@@ -139,32 +139,32 @@ impl Table {
     }
 
     /// Returns the state of a waiter. A `new` waker is swapped with the registered one.
-    fn look(&self, wait: Wait, since: Instant, known: &Waker, new: &mut Option<Waker>) -> Look {
+    fn poll_state(&self, wait: Wait, since: Instant, known: &Waker, new: &mut Option<Waker>) -> PollState {
         let mut shard = self.shard(wait.hash);
-        let Some(entry) = shard.entry(wait.hash, wait.entry) else { return Look::Waiting };
+        let Some(entry) = shard.entry(wait.hash, wait.entry) else { return PollState::Waiting };
         let index = entry.term.index();
         let Some(waiter) = entry.waiter_mut(wait.seat, wait.number) else {
             let time = since.elapsed();
             shard.tally(index, |tally| tally.waited(time));
-            return Look::Granted;
+            return PollState::Granted;
         };
         if let Some(cycle) = waiter.doomed.take() {
-            return Look::Doomed(cycle);
+            return PollState::Doomed(cycle);
         }
         if let Some(new) = new {
             std::mem::swap(&mut waiter.waker, new);
-            return Look::Waiting;
+            return PollState::Waiting;
         }
-        if waiter.waker.will_wake(known) { Look::Waiting } else { Look::Stale }
+        if waiter.waker.will_wake(known) { PollState::Waiting } else { PollState::Stale }
     }
 
     /// Reassigns a wait that another task polls from now on. A hold that was already granted is reassigned to `holder`.
     fn move_wait(
         &self,
         wait: Wait,
-        from: Option<Task>,
-        to: Option<Task>,
-        holder: Option<Task>,
+        from: Option<TaskId>,
+        to: Option<TaskId>,
+        holder: Option<TaskId>,
     ) -> Result<(), LockError> {
         from.into_iter().for_each(|task| self.forget_wait(task, &Wanted::Lock(wait)));
         let mut shard = self.shard(wait.hash);
@@ -213,10 +213,10 @@ fn busy(asker: &Asker<'_>, state: Busy) -> LockError {
 pub struct Lock<'l, 't> {
     table: &'l Arc<Table>,
     ask: LockRequest<'t>,
-    place: Place,
+    place: CallSite,
     deadline: Option<Instant>,
     /// The task that makes the attempt, if known before the first poll.
-    task: Option<Task>,
+    task: Option<TaskId>,
     ownership: Ownership,
     state: State,
 }
@@ -227,7 +227,7 @@ enum State {
     Done,
     Waiting {
         wait: Wait,
-        task: Option<Task>,
+        task: Option<TaskId>,
         since: Instant,
         timer: Option<Timer>,
         /// Closed when the wait ends.
@@ -239,14 +239,14 @@ impl<'l, 't> Lock<'l, 't> {
     pub(super) fn new(
         table: &'l Arc<Table>,
         ask: LockRequest<'t>,
-        place: Place,
+        place: CallSite,
         deadline: Option<Instant>,
     ) -> Self {
         Self { table, ask, place, deadline, task: None, ownership: Ownership::Asker, state: State::Done }
     }
 
     /// Sets the task that makes the attempt.
-    pub(super) fn by(mut self, task: Option<Task>) -> Self {
+    pub(super) fn by(mut self, task: Option<TaskId>) -> Self {
         self.task = task;
         self
     }
@@ -258,7 +258,7 @@ impl<'l, 't> Lock<'l, 't> {
     }
 
     #[inline]
-    fn asker(&self, task: Option<Task>) -> Asker<'t> {
+    fn asker(&self, task: Option<TaskId>) -> Asker<'t> {
         let holder = self.ownership.holder(task);
         Asker { term: self.ask.term, mode: self.ask.mode, task, holder, place: self.place }
     }
@@ -271,7 +271,7 @@ impl<'l, 't> Lock<'l, 't> {
 
     #[inline]
     fn begin(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
-        let task = self.task.or_else(Task::current);
+        let task = self.task.or_else(TaskId::current);
         let asker = self.asker(task);
         if let Err(error) = self.table.check(&asker) {
             return Poll::Ready(Err(error));
@@ -294,7 +294,7 @@ impl<'l, 't> Lock<'l, 't> {
     fn queued(
         &mut self,
         wait: Wait,
-        task: Option<Task>,
+        task: Option<TaskId>,
         context: &Context<'_>,
     ) -> Poll<Result<Guard<'l>, LockError>> {
         let (term, place) = (self.ask.term, self.place);
@@ -319,14 +319,14 @@ impl<'l, 't> Lock<'l, 't> {
     }
 
     #[cold]
-    fn look_again(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
+    fn poll_waiting(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
         let State::Waiting { wait, task, since, timer, .. } = &self.state else { return self.begin(context) };
         let (wait, before, since) = (*wait, *task, *since);
         if timer.as_ref().is_some_and(|timer| timer.is_due() || !timer.set_waker(context.waker())) {
             let error = self.give_up(wait);
             return Poll::Ready(Err(error));
         }
-        let task = self.task.or_else(Task::current);
+        let task = self.task.or_else(TaskId::current);
         if task != before {
             if let State::Waiting { task: known, .. } = &mut self.state {
                 *known = task;
@@ -336,16 +336,16 @@ impl<'l, 't> Lock<'l, 't> {
                 return self.refused(error);
             }
         }
-        let mut look = self.table.look(wait, since, context.waker(), &mut None);
-        if matches!(look, Look::Stale) {
+        let mut look = self.table.poll_state(wait, since, context.waker(), &mut None);
+        if matches!(look, PollState::Stale) {
             // The previous waker is dropped here, outside the shard.
             let mut waker = Some(context.waker().clone());
-            look = self.table.look(wait, since, context.waker(), &mut waker);
+            look = self.table.poll_state(wait, since, context.waker(), &mut waker);
         }
         match look {
-            Look::Waiting | Look::Stale => Poll::Pending,
-            Look::Doomed(cycle) => self.refused(LockError::Deadlock { cycle }),
-            Look::Granted => {
+            PollState::Waiting | PollState::Stale => Poll::Pending,
+            PollState::Doomed(cycle) => self.refused(LockError::Deadlock { cycle }),
+            PollState::Granted => {
                 telemetry::seconds(telemetry::LOCK_WAIT_SECONDS, since.elapsed());
                 task.into_iter().for_each(|task| self.table.forget_wait(task, &Wanted::Lock(wait)));
                 let Wait { hash, entry, number, .. } = wait;
@@ -381,7 +381,7 @@ impl<'l> Future for Lock<'l, '_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.state {
             State::Done => self.begin(context),
-            State::Waiting { .. } => self.look_again(context),
+            State::Waiting { .. } => self.poll_waiting(context),
         }
     }
 }

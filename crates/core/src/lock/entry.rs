@@ -7,10 +7,10 @@ use foldhash::HashMap;
 
 use super::class::LockKey;
 use super::coarse_clock::Tick;
-use super::error::{Busy, Cycle, Place};
+use super::error::{Busy, CallSite, Cycle};
 use super::modes::{MOST_MODES, Mode};
-use super::queue::{Queue, Seat};
-use super::task::Task;
+use super::queue::{Queue, QueueSlot};
+use super::task::TaskId;
 
 /// The number of a wait and of the hold that follows from it. Unique within a shard.
 pub(super) type Number = u64;
@@ -19,8 +19,8 @@ pub(super) type Number = u64;
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) number: Number,
-    pub(super) task: Option<Task>,
-    pub(super) place: Place,
+    pub(super) task: Option<TaskId>,
+    pub(super) place: CallSite,
     pub(super) since: Tick,
     pub(super) mode: Mode,
 }
@@ -29,10 +29,10 @@ pub(super) struct Holder {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) number: Number,
-    pub(super) task: Option<Task>,
+    pub(super) task: Option<TaskId>,
     /// The task that will own the hold.
-    pub(super) holder: Option<Task>,
-    pub(super) place: Place,
+    pub(super) holder: Option<TaskId>,
+    pub(super) place: CallSite,
     pub(super) since: Tick,
     pub(super) mode: Mode,
     pub(super) waker: Waker,
@@ -48,20 +48,20 @@ pub(super) struct Entry {
     /// The only holder, or one of several.
     first: Option<Holder>,
     /// Present when the term has waiters or several holders.
-    crowd: Option<Box<Crowd>>,
+    crowd: Option<Box<SharedHolders>>,
 }
 
 #[derive(Debug, Default)]
-struct Crowd {
+struct SharedHolders {
     holders: HashMap<Number, Holder>,
     /// Number of these holders in each mode.
     held: [u32; MOST_MODES],
     /// Number of these holds of each task.
-    tasks: HashMap<Task, u32>,
+    tasks: HashMap<TaskId, u32>,
     queue: Queue<Waiter>,
 }
 
-impl Crowd {
+impl SharedHolders {
     fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.queue.is_empty()
     }
@@ -128,7 +128,7 @@ impl Entry {
     }
 
     /// Queues a waiter. Returns `None` when the queue cannot number another one.
-    pub(super) fn wait(&mut self, waiter: Waiter) -> Option<Seat> {
+    pub(super) fn wait(&mut self, waiter: Waiter) -> Option<QueueSlot> {
         self.crowd.get_or_insert_default().queue.push(waiter)
     }
 
@@ -139,11 +139,11 @@ impl Entry {
     }
 
     /// Returns the waiter with this number.
-    pub(super) fn waiter(&self, seat: Seat, number: Number) -> Option<&Waiter> {
+    pub(super) fn waiter(&self, seat: QueueSlot, number: Number) -> Option<&Waiter> {
         self.crowd.as_ref()?.queue.get(seat).filter(|waiter| waiter.number == number)
     }
 
-    pub(super) fn waiter_mut(&mut self, seat: Seat, number: Number) -> Option<&mut Waiter> {
+    pub(super) fn waiter_mut(&mut self, seat: QueueSlot, number: Number) -> Option<&mut Waiter> {
         self.crowd.as_mut()?.queue.get_mut(seat).filter(|waiter| waiter.number == number)
     }
 
@@ -162,7 +162,7 @@ impl Entry {
     /// Removes a waiter from the queue and admits the waiters that it blocked. Returns `None` when it is not queued.
     pub(super) fn leave(
         &mut self,
-        seat: Seat,
+        seat: QueueSlot,
         number: Number,
         now: Tick,
         woken: &mut Woken,
@@ -217,7 +217,7 @@ impl Entry {
     }
 
     /// Reassigns a hold to another task, or to none. Returns the previous owner.
-    pub(super) fn give(&mut self, number: Number, task: Option<Task>) -> Option<Task> {
+    pub(super) fn give(&mut self, number: Number, task: Option<TaskId>) -> Option<TaskId> {
         let mut before = None;
         self.change(number, |holder| before = std::mem::replace(&mut holder.task, task));
         before
@@ -236,7 +236,7 @@ impl Entry {
     }
 
     /// Returns where the task acquired the term; `None` when the task does not hold it.
-    pub(super) fn held_by(&self, task: Task) -> Option<Place> {
+    pub(super) fn held_by(&self, task: TaskId) -> Option<CallSite> {
         let is_its = |holder: &&Holder| holder.task == Some(task);
         if let Some(first) = self.first.as_ref().filter(is_its) {
             return Some(first.place);
@@ -289,12 +289,12 @@ impl Entry {
 /// Waiters that were granted the lock. They are woken after the shard is unlocked, because wakers run foreign code.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
-    first: Option<(Waker, Option<Task>)>,
-    others: Vec<(Waker, Option<Task>)>,
+    first: Option<(Waker, Option<TaskId>)>,
+    others: Vec<(Waker, Option<TaskId>)>,
 }
 
 impl Woken {
-    fn push(&mut self, waker: Waker, task: Option<Task>) {
+    fn push(&mut self, waker: Waker, task: Option<TaskId>) {
         match &mut self.first {
             first @ None => *first = Some((waker, task)),
             Some(_) => self.others.push((waker, task)),
@@ -306,7 +306,7 @@ impl Woken {
     }
 
     /// Returns the tasks that own the new holds.
-    pub(super) fn tasks(&self) -> impl Iterator<Item = Task> {
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> {
         self.first.iter().chain(&self.others).filter_map(|(_, task)| *task)
     }
 

@@ -6,11 +6,11 @@ use std::panic::Location;
 use thiserror::Error;
 
 use super::class::LockKey;
-use super::task::Task;
+use super::task::TaskId;
 use crate::error::{InvalidInput, Retry, codes};
 
 /// The source location of a call.
-pub type Place = &'static Location<'static>;
+pub type CallSite = &'static Location<'static>;
 
 /// A term cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -21,9 +21,9 @@ pub enum LockKeyError {
         /// The name.
         name: &'static str,
         /// The declaration that was registered first.
-        first: Place,
+        first: CallSite,
         /// The second declaration.
-        second: Place,
+        second: CallSite,
     },
     /// The arguments do not form a key.
     #[error(transparent)]
@@ -49,11 +49,11 @@ pub enum LockError {
         /// The requested term.
         term: LockKey,
         /// The task that requests the term and holds it.
-        task: Task,
+        task: TaskId,
         /// Where the task requests it now.
-        asked: Place,
+        asked: CallSite,
         /// Where the task acquired it.
-        held: Place,
+        held: CallSite,
     },
     /// Tasks wait for each other in a cycle. The task that closed the cycle gets this error, and the others continue.
     #[error("deadlock: {cycle}; take these terms in one order everywhere, or give their functors ranks")]
@@ -72,15 +72,15 @@ pub enum LockError {
         /// Its rank.
         rank: u32,
         /// The requesting task.
-        task: Task,
+        task: TaskId,
         /// Where the task requests it.
-        asked: Place,
+        asked: CallSite,
         /// The held term of the same or a higher rank.
         above: LockKey,
         /// The rank of the held term.
         above_rank: u32,
         /// Where the held term was acquired.
-        held: Place,
+        held: CallSite,
     },
     /// The deadline passed while the caller waited. The lock is not granted later.
     #[error("the time was up at {asked} while waiting for {term}; {state}")]
@@ -88,7 +88,7 @@ pub enum LockError {
         /// The requested term.
         term: LockKey,
         /// Where it was requested.
-        asked: Place,
+        asked: CallSite,
         /// The holders and the number of waiters at the deadline.
         state: Busy,
     },
@@ -98,7 +98,7 @@ pub enum LockError {
         /// The requested term.
         term: LockKey,
         /// Where it was requested.
-        asked: Place,
+        asked: CallSite,
         /// The holders and the number of waiters.
         state: Busy,
     },
@@ -146,7 +146,7 @@ codes! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {
     /// Where one of its holders acquired it; `None` when the lock was just being handed over.
-    pub held: Option<Place>,
+    pub held: Option<CallSite>,
     /// Number of holders.
     pub holders: usize,
     /// Number of waiters in front.
@@ -168,28 +168,28 @@ impl fmt::Display for Busy {
 
 /// Tasks that wait for each other in a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cycle(pub Vec<Link>);
+pub struct Cycle(pub Vec<CycleLink>);
 
 /// One edge of a cycle: a task and the term that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct CycleLink {
     /// The waiting task.
-    pub task: Task,
+    pub task: TaskId,
     /// The term that it waits for.
     pub term: LockKey,
     /// Where it requested the term.
-    pub asked: Place,
+    pub asked: CallSite,
     /// The task that holds the term.
-    pub holder: Task,
+    pub holder: TaskId,
     /// Where the holder acquired it.
-    pub held: Place,
+    pub held: CallSite,
 }
 
 impl fmt::Display for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, link) in self.0.iter().enumerate() {
             let joint = if i == 0 { "" } else { "; " };
-            let Link { task, term, asked, holder, held } = link;
+            let CycleLink { task, term, asked, holder, held } = link;
             write!(f, "{joint}{task} waits at {asked} for {term}, which {holder} holds since {held}")?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::entry::Woken;
 use super::error::LockError;
 use super::modes::Mode;
 use super::table::{LockHold, Table};
-use super::task::Task;
+use super::task::TaskId;
 
 /// A guard that releases its term when dropped. A panic drops it as well, and the next waiter acquires the term.
 ///
@@ -97,7 +97,7 @@ macro_rules! guard {
             /// Binds the hold to the calling task. A second request of this task is then reported as re-entrant, and
             /// cycles through the hold are found.
             pub fn adopt(&self) {
-                self.table.give(&self.hold, Task::current());
+                self.table.give(&self.hold, TaskId::current());
             }
 
             /// Unbinds the hold from its task. A second request then waits, and cycles through the hold are not found.
@@ -138,7 +138,7 @@ impl Table {
     }
 
     /// Reassigns a hold to another task, or to none. Its rank entry moves with it.
-    fn give(&self, hold: &LockHold, task: Option<Task>) {
+    fn give(&self, hold: &LockHold, task: Option<TaskId>) {
         let mut shard = self.shard(hold.hash);
         let Some(entry) = shard.entry(hold.hash, hold.entry) else { return };
         let before = entry.give(hold.number, task);

@@ -3,7 +3,7 @@
 
 /// The slot of a waiter in the queue. It becomes free when the waiter is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seat(u32);
+pub(super) struct QueueSlot(u32);
 
 /// The end of the list: no slot.
 const END: u32 = u32::MAX;
@@ -49,7 +49,7 @@ impl<T> Queue<T> {
     }
 
     /// Appends a waiter. Returns `None` when all slot numbers are in use.
-    pub(super) fn push(&mut self, value: T) -> Option<Seat> {
+    pub(super) fn push(&mut self, value: T) -> Option<QueueSlot> {
         let node = Node { value: Some(value), before: self.back, after: END };
         let at = self.free;
         let at = match self.nodes.get_mut(at as usize) {
@@ -71,11 +71,11 @@ impl<T> Queue<T> {
             None => self.front = at,
         }
         self.len += 1;
-        Some(Seat(at))
+        Some(QueueSlot(at))
     }
 
     /// Removes a waiter from any position.
-    pub(super) fn remove(&mut self, seat: Seat) -> Option<T> {
+    pub(super) fn remove(&mut self, seat: QueueSlot) -> Option<T> {
         let free = self.free;
         let node = self.node(seat.0)?;
         let value = node.value.take()?;
@@ -100,16 +100,16 @@ impl<T> Queue<T> {
     }
 
     /// Removes the waiter at the front.
-    pub(super) fn pop(&mut self) -> Option<(Seat, T)> {
-        let seat = Seat(self.front);
+    pub(super) fn pop(&mut self) -> Option<(QueueSlot, T)> {
+        let seat = QueueSlot(self.front);
         self.remove(seat).map(|value| (seat, value))
     }
 
-    pub(super) fn get(&self, seat: Seat) -> Option<&T> {
+    pub(super) fn get(&self, seat: QueueSlot) -> Option<&T> {
         self.nodes.get(seat.0 as usize)?.value.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, seat: Seat) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, seat: QueueSlot) -> Option<&mut T> {
         self.node(seat.0)?.value.as_mut()
     }
 

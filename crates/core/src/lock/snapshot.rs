@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::class::{LockKey, registered};
 use super::coarse_clock::{self, Tick};
 use super::entry::Entry;
-use super::error::Place;
+use super::error::CallSite;
 use super::stats::LockClassStats;
 use super::table::Table;
-use super::task::Task;
+use super::task::TaskId;
 
 /// All holders and waiters at one time, by term. Shards are read one after another, so two terms may be an instant
 /// apart.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub struct LockSnapshot {
     /// The terms, sorted by key.
     pub terms: Vec<LockEntry>,
 }
@@ -35,35 +35,35 @@ pub struct LockEntry {
 #[derive(Clone, Debug)]
 pub struct LockOwner {
     /// The task; `None` when it is unknown.
-    pub task: Option<Task>,
+    pub task: Option<TaskId>,
     /// The name of the mode.
     pub mode: &'static str,
     /// The time since the grant or the request, with a resolution of ten milliseconds.
     pub age: Duration,
     /// Where in the source the lock was requested.
-    pub place: Place,
+    pub place: CallSite,
     /// For a waiter, the tasks whose holds block it.
-    pub blocked_by: Arc<[Task]>,
+    pub blocked_by: Arc<[TaskId]>,
 }
 
 /// A task that waits for another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
+pub struct WaitEdge {
     /// The waiting task.
-    pub waiter: Task,
+    pub waiter: TaskId,
     /// The task that it waits for.
-    pub holder: Task,
+    pub holder: TaskId,
     /// The term that it waits for.
     pub term: LockKey,
 }
 
-impl Snapshot {
+impl LockSnapshot {
     /// Returns the edges of the wait-for graph.
-    pub fn edges(&self) -> impl Iterator<Item = Edge> {
+    pub fn edges(&self) -> impl Iterator<Item = WaitEdge> {
         self.terms.iter().flat_map(|held| {
             held.waiters.iter().flat_map(|party| {
-                let edge = |holder: &Task| {
-                    Some(Edge { waiter: party.task?, holder: *holder, term: held.term.clone() })
+                let edge = |holder: &TaskId| {
+                    Some(WaitEdge { waiter: party.task?, holder: *holder, term: held.term.clone() })
                 };
                 party.blocked_by.iter().filter_map(edge)
             })
@@ -72,14 +72,14 @@ impl Snapshot {
 }
 
 impl Table {
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> LockSnapshot {
         let now = coarse_clock::exact();
         let mut terms: Vec<LockEntry> = self
             .shards()
             .flat_map(|shard| shard.entries().map(|entry| held(entry, now)).collect::<Vec<_>>())
             .collect();
         terms.sort_by(|a, b| a.term.key().cmp(b.term.key()));
-        Snapshot { terms }
+        LockSnapshot { terms }
     }
 
     /// Returns the counters since the table was created, by functor.
@@ -138,7 +138,7 @@ fn held(entry: &Entry, now: Tick) -> LockEntry {
     LockEntry { term: entry.term.clone(), holders, waiters }
 }
 
-impl fmt::Display for Snapshot {
+impl fmt::Display for LockSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.terms.is_empty() {
             return writeln!(f, "nothing is locked");

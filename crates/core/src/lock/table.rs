@@ -9,12 +9,12 @@ use hashbrown::HashTable;
 use super::class::LockKey;
 use super::coarse_clock::{self, Tick};
 use super::entry::{Entry, Holder, Number, Woken};
+use super::lock_order::Order;
 use super::modes::Mode;
-use super::order::Order;
 use super::stats::Tally;
 use super::sync::{Mutex, MutexGuard};
-use super::task::Task;
-use super::waits::Waits;
+use super::task::TaskId;
+use super::wait_graph::Waits;
 
 /// Number of shards: enough that tasks on different terms rarely contend.
 const SHARDS: usize = if cfg!(any(tidelock_loom, tidelock_shuttle)) { 2 } else { 64 };
@@ -126,9 +126,9 @@ pub(super) struct Asker<'a> {
     pub(super) term: &'a LockKey,
     pub(super) mode: Mode,
     /// The task that makes the request and waits.
-    pub(super) task: Option<Task>,
+    pub(super) task: Option<TaskId>,
     /// The task that owns the hold once it is granted.
-    pub(super) holder: Option<Task>,
+    pub(super) holder: Option<TaskId>,
     pub(super) place: &'static Location<'static>,
 }
 
@@ -143,7 +143,7 @@ pub(super) enum Ownership {
 
 impl Ownership {
     #[inline]
-    pub(super) fn holder(self, asker: Option<Task>) -> Option<Task> {
+    pub(super) fn holder(self, asker: Option<TaskId>) -> Option<TaskId> {
         match self {
             Self::Asker => asker,
             Self::Detached => None,
@@ -247,7 +247,7 @@ impl Shard {
 
     /// Releases a hold on an entry among the few, if it has no other holders and no waiters. Returns its rank and task.
     #[inline]
-    fn release_alone(&mut self, hold: &LockHold, now: Tick) -> Option<(Option<u32>, Option<Task>)> {
+    fn release_alone(&mut self, hold: &LockHold, now: Tick) -> Option<(Option<u32>, Option<TaskId>)> {
         let at = self.few.iter().position(|entry| entry.number == hold.entry)?;
         let entry = self.few.get_mut(at)?;
         let holder = entry.release_alone(hold.number)?;

@@ -17,7 +17,7 @@ pub(super) const DETECTION: bool = cfg!(feature = "lock-detection");
 
 /// The identity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Task(NonZeroU64);
+pub struct TaskId(NonZeroU64);
 
 /// The two highest bits encode the kind of identity.
 const KIND_SHIFT: u32 = 62;
@@ -43,7 +43,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-impl Task {
+impl TaskId {
     fn of(kind: u64, number: u64) -> Option<Self> {
         NonZeroU64::new((kind << KIND_SHIFT) | (number & ((1 << KIND_SHIFT) - 1))).map(Self)
     }
@@ -128,7 +128,7 @@ fn number_of(id: tokio::task::Id) -> u64 {
     number.finish()
 }
 
-impl fmt::Display for Task {
+impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.0.get() & ((1 << KIND_SHIFT) - 1);
         match self.0.get() >> KIND_SHIFT {
@@ -141,12 +141,12 @@ impl fmt::Display for Task {
 
 /// A future that counts as a separate task. See [`scope`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Scope<F> {
+pub struct TaskScope<F> {
     future: Pin<Box<F>>,
     number: u64,
 }
 
-impl<F> fmt::Debug for Scope<F> {
+impl<F> fmt::Debug for TaskScope<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scope").field("number", &self.number).finish_non_exhaustive()
     }
@@ -157,8 +157,8 @@ impl<F> fmt::Debug for Scope<F> {
 /// of an executor other than tokio is known only inside a scope.
 ///
 /// A guard that leaves the scope still belongs to it: call [`adopt`](super::Guard::adopt) where it is used next.
-pub fn scope<F: Future>(future: F) -> Scope<F> {
-    Scope { future: Box::pin(future), number: next_number() }
+pub fn scope<F: Future>(future: F) -> TaskScope<F> {
+    TaskScope { future: Box::pin(future), number: next_number() }
 }
 
 /// Restores the outer scope when the poll ends or panics.
@@ -170,7 +170,7 @@ impl Drop for Outer {
     }
 }
 
-impl<F: Future> Future for Scope<F> {
+impl<F: Future> Future for TaskScope<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {

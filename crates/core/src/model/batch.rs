@@ -9,7 +9,7 @@ use super::delta::Delta;
 use super::pattern::Pattern;
 use super::rows::{Lease, Lifetime};
 use crate::clock::Due;
-use crate::id::{DocVersion, Epoch, EventId, EventType, Lane, OpId, Position, Priority, StreamVersion};
+use crate::id::{DocVersion, Epoch, EventId, EventType, OpId, Position, Priority, QueueName, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
@@ -66,7 +66,7 @@ pub struct NewWork {
     /// The key of the row.
     pub key: Key,
     /// The queue that workers claim it from.
-    pub lane: Lane,
+    pub lane: QueueName,
     /// The due time.
     pub due: Due,
     /// The priority.
@@ -88,7 +88,7 @@ pub struct NewWork {
 impl NewWork {
     /// Creates a job that is due now and is removed once acknowledged.
     #[must_use]
-    pub fn once(key: Key, lane: Lane) -> Self {
+    pub fn once(key: Key, lane: QueueName) -> Self {
         Self {
             key,
             lane,
@@ -105,7 +105,7 @@ impl NewWork {
 
     /// Creates a row that is due now and rests once acknowledged.
     #[must_use]
-    pub fn standing(key: Key, lane: Lane) -> Self {
+    pub fn standing(key: Key, lane: QueueName) -> Self {
         Self { lifetime: Lifetime::Standing, ..Self::once(key, lane) }
     }
 
@@ -167,7 +167,7 @@ pub enum Selection {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkFilter {
     /// Only this lane.
-    pub lane: Option<Lane>,
+    pub lane: Option<QueueName>,
     /// Only keys whose canonical text matches.
     pub pattern: Option<Pattern>,
     /// Only blocked rows, or only rows that are not.

@@ -1,12 +1,12 @@
 //! Claims: the choice among claimable rows, and the grant of a row by key.
 
-use super::facts::Facts;
 use super::hash;
 use super::lease;
 use super::rows::{LeaseRow, WorkRow};
 use super::work;
+use super::working_set::WorkingSet;
 use crate::clock::Timestamp;
-use crate::id::{Fence, Lane, Owner, Priority};
+use crate::id::{Fence, Owner, Priority, QueueName};
 use crate::key::Key;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub struct Candidate {
     /// The key of the row.
     pub key: Key,
     /// The lane of the row.
-    pub lane: Lane,
+    pub lane: QueueName,
     /// The priority of the row.
     pub priority: Priority,
     /// The time since which the row is claimable.
@@ -57,7 +57,7 @@ fn in_turn(sorted: Vec<Candidate>, turn: Fence) -> Vec<Candidate> {
     if sorted.windows(2).all(|pair| matches!(pair, [a, b] if a.lane == b.lane)) {
         return sorted;
     }
-    let mut seen: HashMap<(Priority, Lane), usize> = HashMap::new();
+    let mut seen: HashMap<(Priority, QueueName), usize> = HashMap::new();
     let mut ranked: Vec<_> = sorted
         .into_iter()
         .map(|c| {
@@ -88,7 +88,7 @@ fn share_by_age(limit: usize, turn: Fence) -> usize {
 
 /// The reason why a row that was claimed by key was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub enum ClaimDenied {
     /// Another owner holds the lease.
     Held(LeaseRow),
     /// The row is blocked.
@@ -108,7 +108,7 @@ pub struct Granted {
 
 /// Grants a row of the working set that was chosen from the candidates. Returns `None` when the row is no longer claimable.
 pub fn grant_chosen(
-    facts: &mut Facts,
+    facts: &mut WorkingSet,
     key: &Key,
     owner: &Owner,
     ttl: Duration,
@@ -124,33 +124,39 @@ pub fn grant_chosen(
 /// Grants a row by key, whether it is due or not. Creates it in the lane `create` when it does not exist.
 ///
 /// # Errors
-/// Returns [`Denied`] when another owner holds the lease, the row is blocked, or it does not exist and `create` is `None`.
+/// Returns [`ClaimDenied`] when another owner holds the lease, the row is blocked, or it does not exist and `create` is `None`.
 pub fn grant_named(
-    facts: &mut Facts,
+    facts: &mut WorkingSet,
     key: &Key,
-    create: Option<&Lane>,
+    create: Option<&QueueName>,
     owner: &Owner,
     ttl: Duration,
     now: Timestamp,
-) -> Result<Granted, Denied> {
+) -> Result<Granted, ClaimDenied> {
     let row = match (facts.work(key), create) {
         (Some(row), _) => row.clone(),
-        (None, None) => return Err(Denied::NotFound),
+        (None, None) => return Err(ClaimDenied::NotFound),
         (None, Some(lane)) => {
             facts.counters.work_seq = facts.counters.work_seq.saturating_add(1);
             work::resting(key, lane, facts.counters.work_seq, now)
         }
     };
     if let Some(blocked) = &row.blocked {
-        return Err(Denied::Blocked(blocked.reason.clone()));
+        return Err(ClaimDenied::Blocked(blocked.reason.clone()));
     }
     if let Some(holder) = lease::held_against(&row, owner, now) {
-        return Err(Denied::Held(holder.clone()));
+        return Err(ClaimDenied::Held(holder.clone()));
     }
     Ok(granted(facts, row, owner, ttl, now))
 }
 
-fn granted(facts: &mut Facts, mut row: WorkRow, owner: &Owner, ttl: Duration, now: Timestamp) -> Granted {
+fn granted(
+    facts: &mut WorkingSet,
+    mut row: WorkRow,
+    owner: &Owner,
+    ttl: Duration,
+    now: Timestamp,
+) -> Granted {
     facts.counters.fence = facts.counters.fence.next();
     let taken_over = lease::grant(&mut row, owner, facts.counters.fence, ttl, now);
     facts.set_work(&row.key.clone(), Some(row.clone()));

@@ -2,9 +2,9 @@
 //! the working set untouched.
 
 use super::batch::{Batch, Effect};
-use super::facts::Facts;
 use super::receipt::Receipt;
 use super::refusal::Refusal;
+use super::working_set::WorkingSet;
 use super::{document, stream, work};
 use crate::clock::Timestamp;
 use crate::id::EventId;
@@ -34,7 +34,7 @@ impl From<Refusal> for Stop {
 /// # Errors
 /// Returns [`Stop`] when nothing was applied.
 pub fn decide(
-    facts: &mut Facts,
+    facts: &mut WorkingSet,
     batch: &Batch,
     selected: &[crate::key::Key],
     now: Timestamp,
@@ -60,7 +60,7 @@ pub fn decide(
 }
 
 /// Asks for the event ids first when a refused batch may be a repetition.
-fn refused(facts: &Facts, batch: &Batch, stop: Stop) -> Stop {
+fn refused(facts: &WorkingSet, batch: &Batch, stop: Stop) -> Stop {
     match stop {
         Stop::Refused(refusal) if may_be_repetition(&refusal) => {
             stream::unknown_ids(facts, batch).map_or(Stop::Refused(refusal), Stop::NeedEventIds)
@@ -76,7 +76,7 @@ fn may_be_repetition(refusal: &Refusal) -> bool {
 
 /// The application of one effect to the working set.
 pub(super) struct Step<'a> {
-    pub(super) facts: &'a mut Facts,
+    pub(super) facts: &'a mut WorkingSet,
     pub(super) receipt: &'a mut Receipt,
     pub(super) index: usize,
     pub(super) now: Timestamp,

@@ -93,7 +93,7 @@ impl Delta {
 
 /// The reason why a delta does not fit the current value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct DeltaError {
     /// The type that the delta needs.
     pub needed: &'static str,
     /// The type that was found.

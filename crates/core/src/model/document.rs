@@ -2,13 +2,13 @@
 
 use super::batch::{Expect, Missing};
 use super::commit::Step;
-use super::delta::{Delta, Misfit};
+use super::delta::{Delta, DeltaError};
 use super::draft::Draft;
-use super::facts::Facts;
 use super::limits::{MERGE_DEPTH, PAYLOAD_BYTES, within};
 use super::receipt::{Receipt, Written};
 use super::refusal::{DocumentFound, Refusal};
 use super::rows::{Document, DocumentRow};
+use super::working_set::WorkingSet;
 use crate::clock::Due;
 use crate::id::DocVersion;
 use crate::key::Key;
@@ -26,7 +26,7 @@ pub(super) fn check(step: &mut Step<'_>, key: &Key, expect: Expect<DocVersion>) 
     if holds {
         return Ok(());
     }
-    settle(step.facts, step.receipt, key);
+    finish_merges(step.facts, step.receipt, key);
     let found = match (visible(step, key), step.facts.document(key)) {
         (Some(document), _) => DocumentFound::Present(document),
         (None, Some(row)) => DocumentFound::Gone(row.version),
@@ -52,7 +52,7 @@ pub(super) fn put(
     expires: Option<Due>,
 ) -> Result<(), Refusal> {
     check(&mut step, key, expect)?;
-    settle(step.facts, step.receipt, key);
+    finish_merges(step.facts, step.receipt, key);
     let version = next_version(&step, key);
     let row = DocumentRow {
         version,
@@ -67,7 +67,7 @@ pub(super) fn put(
 
 pub(super) fn delete(mut step: Step<'_>, key: &Key, expect: Expect<DocVersion>) -> Result<(), Refusal> {
     check(&mut step, key, expect)?;
-    settle(step.facts, step.receipt, key);
+    finish_merges(step.facts, step.receipt, key);
     let Some(row) = step.facts.document(key) else {
         let version = step.facts.counters.document_floor;
         step.receipt.documents.push(Written { key: key.clone(), version, value: None });
@@ -83,7 +83,7 @@ pub(super) fn delete(mut step: Step<'_>, key: &Key, expect: Expect<DocVersion>) 
     Ok(())
 }
 
-/// Merges deltas into the value that the batch has reached so far. [`settle`] writes the text once, however many merges
+/// Merges deltas into the value that the batch has reached so far. [`finish_merges`] writes the text once, however many merges
 /// there are.
 pub(super) fn merge(step: Step<'_>, key: &Key, deltas: &[Delta], missing: &Missing) -> Result<(), Refusal> {
     let index = step.index;
@@ -96,7 +96,7 @@ pub(super) fn merge(step: Step<'_>, key: &Key, deltas: &[Delta], missing: &Missi
     let known = current.as_ref().and_then(|document| step.facts.take_draft(key, document.version));
     let mut draft = known.unwrap_or_else(|| Draft::of(value));
     for delta in deltas {
-        draft.apply(delta).map_err(|Misfit { needed, found }| {
+        draft.apply(delta).map_err(|DeltaError { needed, found }| {
             let (key, path) = (key.clone(), delta.path().to_owned());
             Refusal::Delta { index, key, path, needed, found }
         })?;
@@ -110,7 +110,7 @@ pub(super) fn merge(step: Step<'_>, key: &Key, deltas: &[Delta], missing: &Missi
 }
 
 /// Writes the text of a merged document into its row and into the receipts of its merges.
-pub(super) fn settle(facts: &mut Facts, receipt: &mut Receipt, key: &Key) {
+pub(super) fn finish_merges(facts: &mut WorkingSet, receipt: &mut Receipt, key: &Key) {
     let Some((value, merges)) = facts.settle_draft(key) else { return };
     for at in merges {
         if let Some(written) = receipt.documents.get_mut(at) {
@@ -120,8 +120,8 @@ pub(super) fn settle(facts: &mut Facts, receipt: &mut Receipt, key: &Key) {
 }
 
 /// Settles every document that the batch has merged into.
-pub(super) fn settle_all(facts: &mut Facts, receipt: &mut Receipt) {
+pub(super) fn settle_all(facts: &mut WorkingSet, receipt: &mut Receipt) {
     for key in facts.unsettled() {
-        settle(facts, receipt, &key);
+        finish_merges(facts, receipt, &key);
     }
 }

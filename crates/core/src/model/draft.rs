@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::delta::{Delta, Misfit};
+use super::delta::{Delta, DeltaError};
 use super::limits;
 use crate::payload::{Payload, decimal, parts};
 
@@ -55,9 +55,9 @@ impl Draft {
     /// Applies a delta.
     ///
     /// # Errors
-    /// [`Misfit`] when the value at the path, or on the path to it, is of another kind, or a sum cannot be exact. The draft may
+    /// [`DeltaError`] when the value at the path, or on the path to it, is of another kind, or a sum cannot be exact. The draft may
     /// then be changed in part.
-    pub fn apply(&mut self, delta: &Delta) -> Result<(), Misfit> {
+    pub fn apply(&mut self, delta: &Delta) -> Result<(), DeltaError> {
         let path = tokens(delta.path())?;
         if let Delta::Remove { .. } = delta {
             return self.remove(&path);
@@ -75,7 +75,7 @@ impl Draft {
             Delta::Inc { by, .. } => {
                 let sum = match at.scalar()? {
                     "null" => by.to_string(),
-                    number => decimal::add(number, &by.to_string()).ok_or_else(|| Misfit {
+                    number => decimal::add(number, &by.to_string()).ok_or_else(|| DeltaError {
                         needed: "a sum that is exact",
                         found: format!("the number {number}"),
                     })?,
@@ -119,7 +119,7 @@ impl Draft {
         text
     }
 
-    fn remove(&mut self, path: &[String]) -> Result<(), Misfit> {
+    fn remove(&mut self, path: &[String]) -> Result<(), DeltaError> {
         let Some((last, way)) = path.split_last() else {
             put(&mut self.root, Node::null(), &mut self.bytes);
             return Ok(());
@@ -156,7 +156,7 @@ impl Draft {
 }
 
 /// Returns the node that a path step selects. Creates a missing field.
-fn step<'a>(at: &'a mut Node, token: &str, bytes: &mut usize) -> Result<&'a mut Node, Misfit> {
+fn step<'a>(at: &'a mut Node, token: &str, bytes: &mut usize) -> Result<&'a mut Node, DeltaError> {
     if at.is_null() {
         put(at, Node::Object(Object::default()), bytes);
     }
@@ -166,7 +166,10 @@ fn step<'a>(at: &'a mut Node, token: &str, bytes: &mut usize) -> Result<&'a mut 
         Node::Array(items) => {
             let length = items.len();
             let element = token.parse::<usize>().ok().and_then(|i| items.get_mut(i));
-            element.ok_or(Misfit { needed: "an element that exists", found: format!("an array of {length}") })
+            element.ok_or(DeltaError {
+                needed: "an element that exists",
+                found: format!("an array of {length}"),
+            })
         }
         Node::Text(_) => Err(at.misfit("an object on the way")),
     }
@@ -178,7 +181,7 @@ fn put(at: &mut Node, node: Node, bytes: &mut usize) {
     *bytes -= mem::replace(at, node).length();
 }
 
-fn push(at: &mut Node, element: Slice, bytes: &mut usize) -> Result<(), Misfit> {
+fn push(at: &mut Node, element: Slice, bytes: &mut usize) -> Result<(), DeltaError> {
     if at.is_null() {
         put(at, Node::Array(Vec::new()), bytes);
     }
@@ -200,14 +203,14 @@ impl Node {
 
     /// Parses a container into its parts. Whitespace between the parts is dropped. Of fields with the same name, the last one
     /// counts.
-    fn open(&mut self, bytes: &mut usize) -> Result<(), Misfit> {
+    fn open(&mut self, bytes: &mut usize) -> Result<(), DeltaError> {
         let Self::Text(text) = self else { return Ok(()) };
         let is_object = match text.as_str().as_bytes().first() {
             Some(b'{') => true,
             Some(b'[') => false,
             _ => return Ok(()),
         };
-        let broken = || Misfit { needed: "JSON", found: "a text that is none".to_owned() };
+        let broken = || DeltaError { needed: "JSON", found: "a text that is none".to_owned() };
         let found = parts::split(text.as_str()).ok_or_else(broken)?;
         let node = if is_object {
             let mut object = Object::default();
@@ -223,7 +226,7 @@ impl Node {
     }
 
     /// Returns the text of a number or of null.
-    fn scalar(&self) -> Result<&str, Misfit> {
+    fn scalar(&self) -> Result<&str, DeltaError> {
         match self {
             Self::Text(text) if self.is_null() || text.is_number() => Ok(text.as_str()),
             _ => Err(self.misfit("a number")),
@@ -275,7 +278,7 @@ impl Node {
         }
     }
 
-    fn misfit(&self, needed: &'static str) -> Misfit {
+    fn misfit(&self, needed: &'static str) -> DeltaError {
         let found = match self {
             Self::Array(_) => format!("an array of {}", self.parts()),
             Self::Object(_) => "an object".to_owned(),
@@ -290,7 +293,7 @@ impl Node {
                 _ => "null".to_owned(),
             },
         };
-        Misfit { needed, found }
+        DeltaError { needed, found }
     }
 }
 
@@ -312,7 +315,7 @@ impl Object {
         self.fields.get_mut(place)?.as_mut().map(|(_, node)| node)
     }
 
-    fn find_or_add(&mut self, name: &str, bytes: &mut usize) -> Result<&mut Node, Misfit> {
+    fn find_or_add(&mut self, name: &str, bytes: &mut usize) -> Result<&mut Node, DeltaError> {
         let place = match self.places.get(name) {
             Some(place) => *place,
             None => {
@@ -324,7 +327,7 @@ impl Object {
                 self.fields.len() - 1
             }
         };
-        let missing = || Misfit { needed: "a field", found: format!("none of the name {name:?}") };
+        let missing = || DeltaError { needed: "a field", found: format!("none of the name {name:?}") };
         self.fields.get_mut(place).and_then(Option::as_mut).map(|(_, node)| node).ok_or_else(missing)
     }
 
@@ -345,9 +348,11 @@ impl Slice {
     }
 
     /// Serialises a value as text.
-    fn of(value: &(impl serde::Serialize + ?Sized)) -> Result<Self, Misfit> {
-        let text = serde_json::to_string(value)
-            .map_err(|error| Misfit { needed: "a value that can be written", found: error.to_string() })?;
+    fn of(value: &(impl serde::Serialize + ?Sized)) -> Result<Self, DeltaError> {
+        let text = serde_json::to_string(value).map_err(|error| DeltaError {
+            needed: "a value that can be written",
+            found: error.to_string(),
+        })?;
         Ok(Self::whole(text.into()))
     }
 
@@ -374,15 +379,15 @@ fn plain_name(written: &str) -> Option<String> {
     Some(written.strip_prefix('"')?.strip_suffix('"')?.to_owned())
 }
 
-fn tokens(path: &str) -> Result<Vec<String>, Misfit> {
+fn tokens(path: &str) -> Result<Vec<String>, DeltaError> {
     if path.is_empty() {
         return Ok(Vec::new());
     }
     let Some(rest) = path.strip_prefix('/') else {
-        return Err(Misfit { needed: "a path that begins with /", found: format!("{path:?}") });
+        return Err(DeltaError { needed: "a path that begins with /", found: format!("{path:?}") });
     };
     if rest.matches('/').count() >= limits::PATH_STEPS {
-        return Err(Misfit { needed: "a path of at most 64 steps", found: "a longer one".to_owned() });
+        return Err(DeltaError { needed: "a path of at most 64 steps", found: "a longer one".to_owned() });
     }
     Ok(rest.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect())
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::Counters;
+use super::working_set::Counters;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Fence, Position};
 

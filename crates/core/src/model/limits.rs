@@ -4,7 +4,7 @@ use foldhash::{HashSet, HashSetExt as _};
 
 use super::batch::{Batch, Effect, Missing, NewEvent, Selection};
 use super::delta::Delta;
-use super::measure::Measure;
+use super::json_size::Measure;
 use super::refusal::Refusal;
 use crate::error::InvalidInput;
 use crate::id::{Position, StreamVersion};

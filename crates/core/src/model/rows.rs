@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::id::{DocVersion, EventId, EventType, Fence, Lane, Owner, Position, Priority, StreamVersion};
+use crate::id::{DocVersion, EventId, EventType, Fence, Owner, Position, Priority, QueueName, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
@@ -110,7 +110,7 @@ pub struct WorkRow {
     pub key: Key,
     /// The queue that workers claim it from.
     #[serde(rename = "queue")]
-    pub lane: Lane,
+    pub lane: QueueName,
     /// The creation number, which breaks ties between rows that are due at the same instant.
     pub seq: u64,
     /// The priority.

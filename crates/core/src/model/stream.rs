@@ -2,11 +2,11 @@
 
 use super::batch::{Batch, Effect, Expect, NewEvent};
 use super::commit::Step;
-use super::facts::Facts;
 use super::limits::TRUNCATE_EVENTS;
 use super::receipt::{Appended, Receipt};
 use super::refusal::{Refusal, StreamFound};
 use super::rows::{Event, StreamRow};
+use super::working_set::WorkingSet;
 use crate::clock::Timestamp;
 use crate::id::{EventId, StreamVersion};
 use crate::key::Key;
@@ -122,7 +122,7 @@ pub(super) fn truncate(step: Step<'_>, stream: &Key, before: StreamVersion) -> R
 }
 
 /// Returns the ids of the batch's events that were not looked up, if there are any.
-pub(super) fn unknown_ids(facts: &Facts, batch: &Batch) -> Option<Vec<EventId>> {
+pub(super) fn unknown_ids(facts: &WorkingSet, batch: &Batch) -> Option<Vec<EventId>> {
     let ids: Vec<EventId> = batch.event_ids().filter(|id| facts.event_id(*id).is_none()).collect();
     (!ids.is_empty()).then_some(ids)
 }
@@ -140,7 +140,11 @@ impl Batch {
 
 /// Decides a batch whose events are known to be in the log. Returns the first receipt when it is the same append, and a
 /// refusal when the ids belong to other events. Returns `None` when no id is known to be taken.
-pub(super) fn repetition(facts: &Facts, batch: &Batch, now: Timestamp) -> Result<Option<Receipt>, Refusal> {
+pub(super) fn repetition(
+    facts: &WorkingSet,
+    batch: &Batch,
+    now: Timestamp,
+) -> Result<Option<Receipt>, Refusal> {
     let taken = |id| facts.event_id(id).flatten();
     if !batch.event_ids().any(|id| taken(id).is_some()) {
         return Ok(None);
@@ -172,7 +176,12 @@ struct Recorded {
 
 /// Returns the first receipt of an append, when all its events are in the log at the same place and with the same
 /// content.
-fn same_append(facts: &Facts, index: usize, stream: &Key, events: &[NewEvent]) -> Result<Recorded, Refusal> {
+fn same_append(
+    facts: &WorkingSet,
+    index: usize,
+    stream: &Key,
+    events: &[NewEvent],
+) -> Result<Recorded, Refusal> {
     let mut found: Option<(&Event, &Event)> = None;
     for event in events {
         let Some(there) = facts.event_id(event.id).flatten() else {
@@ -213,7 +222,7 @@ fn same_content(there: &Event, event: &NewEvent) -> bool {
         && there.correlation == event.correlation
 }
 
-fn first_reused(facts: &Facts, batch: &Batch, reason: &'static str) -> Refusal {
+fn first_reused(facts: &WorkingSet, batch: &Batch, reason: &'static str) -> Refusal {
     for (index, effect) in batch.effects.iter().enumerate() {
         if let Effect::Append { stream, events, .. } = effect {
             for event in events {

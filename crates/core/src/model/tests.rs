@@ -3,23 +3,23 @@
 mod claim;
 mod commit;
 mod delta;
-mod facts;
 mod lease;
 mod limits;
 mod pattern;
 mod retry;
 mod truncate;
+mod working_set;
 
 use std::time::Duration;
 
 use super::batch::{Batch, NewWork};
 use super::commit::{Stop, decide};
-use super::facts::{Counters, Facts, Footprint};
 use super::receipt::Receipt;
 use super::refusal::Refusal;
 use super::rows::{Lease, WorkRow};
+use super::working_set::{Counters, Footprint, WorkingSet};
 use crate::clock::Timestamp;
-use crate::id::{Fence, Lane, Owner};
+use crate::id::{Fence, Owner, QueueName};
 use crate::key::Key;
 
 pub(super) const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -33,8 +33,8 @@ pub(super) fn key(name: &str) -> Key {
     Key::single(name).unwrap()
 }
 
-pub(super) fn lane() -> Lane {
-    Lane::new("lane").unwrap()
+pub(super) fn queue_name() -> QueueName {
+    QueueName::new("lane").unwrap()
 }
 
 pub(super) fn owner(name: &str) -> Owner {
@@ -43,12 +43,12 @@ pub(super) fn owner(name: &str) -> Owner {
 
 /// A store for single decisions: fills the slots that a batch needs and decides.
 pub(super) struct Desk {
-    pub(super) facts: Facts,
+    pub(super) facts: WorkingSet,
 }
 
 impl Desk {
     pub(super) fn new() -> Self {
-        Self { facts: Facts::new(Counters::default()) }
+        Self { facts: WorkingSet::new(Counters::default()) }
     }
 
     pub(super) fn apply(&mut self, batch: &Batch, now: Timestamp) -> Result<Receipt, Refusal> {
@@ -73,7 +73,7 @@ impl Desk {
     }
 
     pub(super) fn enqueue(&mut self, name: &str, now: Timestamp) {
-        self.apply(&Batch::new().enqueue(NewWork::once(key(name), lane())), now).unwrap();
+        self.apply(&Batch::new().enqueue(NewWork::once(key(name), queue_name())), now).unwrap();
     }
 
     /// Claims a row by key and returns the lease.

@@ -90,7 +90,7 @@ fn created(new: &NewWork, seq: u64, now: Timestamp) -> WorkRow {
 }
 
 /// Creates a row that rests until it is claimed by key, such as a named lock.
-pub(super) fn resting(key: &Key, lane: &crate::id::Lane, seq: u64, now: Timestamp) -> WorkRow {
+pub(super) fn resting(key: &Key, lane: &crate::id::QueueName, seq: u64, now: Timestamp) -> WorkRow {
     let new = NewWork::standing(key.clone(), lane.clone());
     WorkRow { due: None, ..created(&new, seq, now) }
 }

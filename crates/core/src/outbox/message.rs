@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::names;
+use super::keys;
 use crate::error::InvalidInput;
 use crate::id::Position;
 use crate::payload::Payload;
@@ -92,18 +92,18 @@ impl Outbox {
     /// # Errors
     /// Returns [`InvalidInput`] when the name of the outbox, the id or the destination is invalid.
     pub fn put(&self, batch: Batch, message: &Message) -> Result<Batch, InvalidInput> {
-        let (lane, written) = (names::lane(self.name)?, &message.written);
-        let row = names::message(self.name, &written.id)?;
-        names::destination(&written.destination)?;
+        let (lane, written) = (keys::queue(self.name)?, &message.written);
+        let row = keys::message(self.name, &written.id)?;
+        keys::destination(&written.destination)?;
         let payload = Payload::of(written)?;
         let Some(line) = &message.line else {
             // Waking the row would keep the block and the attempts of the earlier message.
             return Ok(batch.enqueue(NewWork::once(row, lane).payload(payload).replacing()));
         };
-        let line = names::line(self.name, line)?;
+        let line = keys::line(self.name, line)?;
         // Delivered messages are removed from the stream, so a new row starts at the beginning of the stream.
         let first = NewWork::once(line.clone(), lane);
         let first = NewWork { follow: Some(line.clone()), position: Some(Position(0)), ..first };
-        Ok(batch.append(&line, Expect::Any, [NewEvent::new(names::event()?, payload)]).enqueue(first))
+        Ok(batch.append(&line, Expect::Any, [NewEvent::new(keys::event()?, payload)]).enqueue(first))
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::deliver::Deliver;
 use super::destinations::Destinations;
 use super::error::OutboxError;
-use super::job::Job;
+use super::execution::Job;
+use super::keys;
 use super::message::Outbox;
-use super::names;
-use crate::id::Lane;
+use crate::id::QueueName;
 use crate::model::retry::RetryPolicy;
 use crate::store::{Grant, SharedStore, WorkFilter};
 use crate::telemetry::{Count, DELIVERIES};
@@ -84,7 +84,7 @@ impl Sender {
     pub async fn start(self) -> Result<WorkerHandle<OutboxEngine>, OutboxError> {
         let Self { store, outbox, deliver, options } = self;
         tokio::runtime::Handle::try_current().map_err(|_| OutboxError::NoRuntime)?;
-        let lane = names::lane(outbox.name())?;
+        let lane = keys::queue(outbox.name())?;
         let worker = Worker::new(store, options.worker.clone())?;
         let counters = Counters::default();
         let destinations = Destinations::new(options.per_destination, options.worker.concurrency);
@@ -134,7 +134,7 @@ impl Default for Counters {
 /// The engine of a [`Sender`]: delivers one message, or messages of one order, per grant.
 pub struct OutboxEngine {
     pub(super) worker: Arc<Worker>,
-    lane: Lane,
+    lane: QueueName,
     pub(super) outbox: Outbox,
     pub(super) deliver: Arc<dyn Deliver>,
     pub(super) options: Options,

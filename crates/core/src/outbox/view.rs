@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::OutboxError;
+use super::keys::{self, Row};
 use super::message::{Outbox, Written};
-use super::names::{self, Row};
 use crate::clock::Timestamp;
 use crate::id::StreamVersion;
 use crate::key::Key;
@@ -74,7 +74,7 @@ impl Outbox {
     /// # Errors
     /// Returns [`OutboxError::Store`] when the store cannot be read.
     pub async fn list(&self, store: &SharedStore, page: Page) -> Result<PageOf<MessageView>, OutboxError> {
-        let filter = WorkFilter { lane: Some(names::lane(self.name())?), ..WorkFilter::default() };
+        let filter = WorkFilter { lane: Some(keys::queue(self.name())?), ..WorkFilter::default() };
         let found = store.works(&filter, page).await?;
         let mut rows = Vec::new();
         for row in found.rows {
@@ -116,7 +116,7 @@ impl Outbox {
     /// # Errors
     /// Returns [`OutboxError::Unknown`] when there is no such message.
     pub async fn find(&self, store: &SharedStore, message: &str) -> Result<FoundMessage, OutboxError> {
-        let keys = [names::message(self.name(), message), names::line(self.name(), message)];
+        let keys = [keys::message(self.name(), message), keys::line(self.name(), message)];
         for key in keys.into_iter().flatten() {
             let Some(row) = store.work(&key).await? else { continue };
             if let Some(found) = seen(store, row).await? {
@@ -180,7 +180,7 @@ impl Outbox {
     }
 
     fn blocked(&self) -> Result<WorkFilter, OutboxError> {
-        let lane = Some(names::lane(self.name())?);
+        let lane = Some(keys::queue(self.name())?);
         Ok(WorkFilter { lane, blocked: Some(true), ..WorkFilter::default() })
     }
 }
@@ -192,7 +192,7 @@ async fn first(store: &SharedStore, line: &Key) -> Result<Option<Event>, OutboxE
 
 /// Returns the view of a row; `None` when it has no message to deliver.
 async fn seen(store: &SharedStore, row: WorkRow) -> Result<Option<FoundMessage>, OutboxError> {
-    let (known, in_order_of) = match names::row(&row.key) {
+    let (known, in_order_of) = match keys::row(&row.key) {
         Some(Row::Line(line)) => (String::new(), Some(line)),
         Some(Row::Message(id)) => (id, None),
         None => return Ok(None),

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::error::ProjectionsError;
-use super::names::{self, Pointer};
+use super::keys::{self, Pointer};
 use super::projection::Projection;
 use super::read::ReadModel;
 use crate::clock::Timestamp;
 use crate::payload::Payload;
-use crate::reactions::{ReactionEngine, Reactions, ReactionsError, Settled};
+use crate::reactions::{Quiescence, ReactionEngine, Reactions, ReactionsError};
 use crate::store::{Batch, Expect, Grant, SharedStore};
 use crate::telemetry::REACTIONS;
 use crate::worker::{Engine, LeasedWork, Metered, Worker, WorkerHandle, WorkerOptions, worker_setters};
@@ -60,7 +60,7 @@ impl Projections {
             projection.reaction().check_names()?;
             let (name, version) = (projection.name.clone(), projection.version);
             if by_name.entry(name.clone()).or_default().insert(version, projection).is_some() {
-                return Err(ReactionsError::Twice { name: names::kind(&name, version) }.into());
+                return Err(ReactionsError::Twice { name: keys::kind(&name, version) }.into());
             }
         }
         let mut all = Vec::new();
@@ -88,7 +88,7 @@ async fn live(model: &ReadModel, first: u32) -> Result<u32, ProjectionsError> {
             found => return Ok(found?.1.live),
         }
         let pointer = Payload::of(&Pointer { live: first, cleared: first })?;
-        model.put(Batch::new().put(&names::pointer(&model.name)?, Expect::Absent, pointer)).await?;
+        model.put(Batch::new().put(&keys::pointer(&model.name)?, Expect::Absent, pointer)).await?;
     }
 }
 
@@ -101,7 +101,7 @@ struct One {
 
 impl One {
     /// Swaps to the newest version that has caught up, and stops and deletes the older ones.
-    async fn look(&self) -> Result<(), ProjectionsError> {
+    async fn cut_over_if_ready(&self) -> Result<(), ProjectionsError> {
         let mut running = self.running.lock().await;
         for version in running.keys().rev() {
             match self.model.swap_to(*version).await {
@@ -160,7 +160,7 @@ impl Engine for ProjectionEngine {
 
     async fn tick(&self, _: Option<Timestamp>) {
         for one in &self.all {
-            if let Err(error) = one.look().await {
+            if let Err(error) = one.cut_over_if_ready().await {
                 let projection = &one.model.name;
                 tracing::warn!(target: REACTIONS, projection, %error, "projection swap failed");
             }
@@ -197,19 +197,19 @@ impl WorkerHandle<ProjectionEngine> {
     ///
     /// # Cancel safety
     /// Cancel safe: the worker completes a swap or a deletion that was interrupted.
-    pub async fn settle(&self) -> Result<(), ProjectionsError> {
+    pub async fn quiesce(&self) -> Result<(), ProjectionsError> {
         for one in &self.engine.all {
             loop {
                 let mut newest = None;
                 for (version, running) in &*one.running.lock().await {
-                    newest = Some((*version, running.settle().await?));
+                    newest = Some((*version, running.quiesce().await?));
                 }
-                one.look().await?;
+                one.cut_over_if_ready().await?;
                 let Some((version, settled)) = newest else { break };
                 match one.model.swap_to(version).await {
                     Ok(_) => break,
                     // An operator is needed, because blocked or parked work does not catch up.
-                    Err(error @ ProjectionsError::Behind { .. }) if settled != Settled::default() => {
+                    Err(error @ ProjectionsError::Behind { .. }) if settled != Quiescence::default() => {
                         return Err(error);
                     }
                     // An event has arrived since.

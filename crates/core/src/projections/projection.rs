@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::names;
+use super::keys;
 use crate::error::InvalidInput;
 use crate::events::{Aggregate, EventNames, Upcasters, decode};
 use crate::failure::Failure;
@@ -20,12 +20,12 @@ use crate::store::{Batch, Delta, Event, Expect, NewEvent};
 /// The most events that are projected in one commit.
 const TOGETHER: usize = 100;
 
-type Project = Arc<dyn Fn(&Fact<'_>, &mut Rows) -> Result<(), Failure> + Send + Sync>;
+type Project = Arc<dyn Fn(&ProjectionEvent<'_>, &mut Rows) -> Result<(), Failure> + Send + Sync>;
 type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
 
 /// The fields of an event that are known both before and after its commit.
 #[derive(Clone, Copy, Debug)]
-pub struct Fact<'a> {
+pub struct ProjectionEvent<'a> {
     /// The stream.
     pub stream: &'a Key,
     /// The type of the event.
@@ -38,7 +38,7 @@ pub struct Fact<'a> {
     pub correlation: Option<&'a str>,
 }
 
-impl Fact<'_> {
+impl ProjectionEvent<'_> {
     /// Decodes the event as a variant of an enum, like the events of aggregates.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Projection {
     pub fn new(
         name: impl Into<String>,
         version: u32,
-        project: impl Fn(&Fact<'_>, &mut Rows) -> Result<(), Failure> + Send + Sync + 'static,
+        project: impl Fn(&ProjectionEvent<'_>, &mut Rows) -> Result<(), Failure> + Send + Sync + 'static,
     ) -> Self {
         let (types, project) = (Vec::new(), Arc::new(project));
         let upcasters = Upcasters::default();
@@ -184,7 +184,7 @@ impl Projection {
                 let NewEvent { id, event_type, payload, correlation, .. } = event;
                 let correlation = correlation.as_deref();
                 if self.wants(stream, event_type) {
-                    let fact = Fact { stream, event_type, payload, id: *id, correlation };
+                    let fact = ProjectionEvent { stream, event_type, payload, id: *id, correlation };
                     (self.project)(&fact, &mut rows).map_err(|error| {
                         let reason = format!("the projection {:?} cannot read it: {error}", self.name);
                         InvalidInput::Payload { reason }
@@ -205,12 +205,12 @@ impl Projection {
     }
 
     fn rows(&self) -> Rows {
-        Rows { kind: names::kind(&self.name, self.version), batch: Batch::new() }
+        Rows { kind: keys::kind(&self.name, self.version), batch: Batch::new() }
     }
 
     /// Returns the reaction that writes the rows after the commit.
     pub(super) fn reaction(&self) -> Reaction {
-        let mut reaction = Reaction::new(names::reaction(&self.name, self.version))
+        let mut reaction = Reaction::new(keys::reaction(&self.name, self.version))
             .on(self.types.clone())
             .names(self.names)
             .upcasters(self.upcasters.clone())
@@ -226,7 +226,8 @@ impl Projection {
         reaction.each_answer(move |_, event| {
             let mut rows = projection.rows();
             let Event { stream, event_type, payload, id, correlation, .. } = &event;
-            let fact = Fact { stream, event_type, payload, id: *id, correlation: correlation.as_deref() };
+            let fact =
+                ProjectionEvent { stream, event_type, payload, id: *id, correlation: correlation.as_deref() };
             let projected = (projection.project)(&fact, &mut rows).map_err(conclusive);
             Box::pin(ready(projected.map(|()| rows.batch.into())))
         })

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::error::ProjectionsError;
-use super::names::{self, Pointer};
+use super::keys::{self, Pointer};
 use crate::key::{Arg, Key};
 use crate::store::{Document, Page, SharedStore};
 
@@ -62,7 +62,7 @@ impl ReadModel {
         let args: Vec<Arg> = row.into_iter().map(Into::into).collect();
         let mut version = self.version().await?;
         loop {
-            let found = self.store.document(&names::row(&self.name, version, &args)?).await?;
+            let found = self.store.document(&keys::row(&self.name, version, &args)?).await?;
             if let Some(document) = found {
                 return Ok(Some(document.value.parse()?));
             }
@@ -87,9 +87,8 @@ impl ReadModel {
     ) -> Result<RowPage<R>, ProjectionsError> {
         let mut version = self.version().await?;
         loop {
-            let after = after.map(|args| names::row(&self.name, version, args)).transpose()?;
-            let found =
-                self.store.documents(&names::rows(&self.name, version), Page { after, limit }).await?;
+            let after = after.map(|args| keys::row(&self.name, version, args)).transpose()?;
+            let found = self.store.documents(&keys::rows(&self.name, version), Page { after, limit }).await?;
             let now = self.version().await?;
             if now != version {
                 version = now;
@@ -103,7 +102,7 @@ impl ReadModel {
 
     /// Reads the document that names the live version.
     pub(super) async fn pointer(&self) -> Result<(Document, Pointer), ProjectionsError> {
-        let key: Key = names::pointer(&self.name)?;
+        let key: Key = keys::pointer(&self.name)?;
         let Some(document) = self.store.document(&key).await? else {
             return Err(ProjectionsError::Unknown { name: self.name.clone() });
         };

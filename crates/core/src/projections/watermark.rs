@@ -21,7 +21,7 @@ pub struct Watermark {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredWatermark {
     position: Position,
 }
 
@@ -33,7 +33,7 @@ impl Watermark {
     pub async fn read(store: &dyn Store, name: &str) -> Result<Self, ProjectionsError> {
         let key = Key::new("tidelock.watermark", [name])?;
         let found = store.document(&key).await?;
-        let kept = found.as_ref().map(|document| document.value.parse::<Kept>()).transpose()?;
+        let kept = found.as_ref().map(|document| document.value.parse::<StoredWatermark>()).transpose()?;
         let position = kept.map_or(Position(0), |kept| kept.position);
         Ok(Self { key, position, version: found.map(|document| document.version) })
     }
@@ -57,6 +57,6 @@ impl Watermark {
     /// Returns [`ProjectionsError`] when the position cannot be encoded.
     pub fn moved_to(&self, position: Position) -> Result<Batch, ProjectionsError> {
         let expect = self.version.map_or(Expect::Absent, Expect::Exact);
-        Ok(Batch::new().put(&self.key, expect, Payload::of(&Kept { position })?))
+        Ok(Batch::new().put(&self.key, expect, Payload::of(&StoredWatermark { position })?))
     }
 }

@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::definition::Definition;
 use super::engine::ReactionEngine;
 use super::error::ReactionsError;
+use super::quiesce::{self, Quiescence};
 use super::reaction::Reaction;
 use super::router::Router;
-use super::settle::{self, Settled};
 use crate::runtime::timer::sleep_until;
 use crate::store::SharedStore;
 use crate::worker::{Worker, WorkerHandle, WorkerOptions, idle, worker_setters};
@@ -101,13 +101,13 @@ impl WorkerHandle<ReactionEngine> {
     ///
     /// # Cancel safety
     /// Cancel safe: it only reads.
-    pub async fn settle(&self) -> Result<Settled, ReactionsError> {
+    pub async fn quiesce(&self) -> Result<Quiescence, ReactionsError> {
         let worker = self.worker();
         let definitions: Vec<_> = self.engine.definitions.values().cloned().collect();
         let mut hints = worker.store.watch();
         loop {
             let polled = Instant::now();
-            if let Some(settled) = settle::look(&worker.store, &definitions).await? {
+            if let Some(settled) = quiesce::remaining(&worker.store, &definitions).await? {
                 return Ok(settled);
             }
             tokio::select! {

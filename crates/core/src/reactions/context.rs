@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::InvalidInput;
-use crate::events::{Aggregate, Context, Upcasters, encode, stamped_shape};
+use crate::events::{Aggregate, EventMetadata, Upcasters, encode, stamped_shape};
 use crate::id::EventId;
 use crate::key::Key;
 use crate::store::{Event, NewEvent, SharedStore};
@@ -58,8 +58,8 @@ impl ReactionCtx {
 
     /// Returns the context for consequences of the event: the same conversation, with the event as the cause.
     #[must_use]
-    pub fn context(&self, event: &Event) -> Context {
-        Context::caused_by(event)
+    pub fn context(&self, event: &Event) -> EventMetadata {
+        EventMetadata::caused_by(event)
     }
 
     /// Returns the id of the conversation that the event belongs to or starts.

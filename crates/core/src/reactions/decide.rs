@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::names::{self, INTERNAL, ROUTED};
+use super::inbox;
+use super::keys::{self, INTERNAL, ROUTED};
 use super::reaction::{Choose, WhenExhausted};
-use super::routed;
 use super::stored::Stored;
 use crate::clock::Due;
 use crate::error::InvalidInput;
@@ -275,12 +275,12 @@ impl Routing<'_> {
     }
 
     fn add(&self, plan: &mut Plan, event: &Event, key: &Key) -> Result<(), InvalidInput> {
-        let row = names::row(self.name, key)?;
+        let row = keys::row(self.name, key)?;
         let (follow, from) = match self.to {
             None => (event.stream.clone(), Position(event.position.0.saturating_sub(1))),
             Some(_) => {
-                let inbox = names::inbox(self.name, self.stored.generation, key)?;
-                let copy = routed::copy(event)?;
+                let inbox = keys::inbox(self.name, self.stored.generation, key)?;
+                let copy = inbox::copy(event)?;
                 copy_fits(&inbox, &copy)?;
                 plan.copies.entry(inbox.clone()).or_default().push(copy);
                 (inbox, Position(0))

@@ -9,21 +9,21 @@ use tokio::sync::Mutex;
 
 use super::decide::{Interest, Routing, Rules};
 use super::error::ReactionsError;
-use super::names::{self, MAX_NAME_BYTES};
+use super::keys::{self, MAX_NAME_BYTES};
 use super::reaction::{Choose, Handler, Reaction};
 use super::register::Sweep;
 use super::stats::Counters;
-use super::stored::{Facts, Standing, Stored, StoredAt};
+use super::stored::{DefinitionContent, DefinitionState, Stored, StoredAt};
 use crate::error::InvalidInput;
-use crate::events::{Start, Upcasters};
-use crate::id::{EventType, Lane, Position};
+use crate::events::{StartFrom, Upcasters};
+use crate::id::{EventType, Position, QueueName};
 use crate::store::{Direction, LogQuery, SharedStore, StoreError};
 use crate::telemetry::REACTIONS;
 
 /// A reaction that has been validated.
 pub(super) struct Definition {
     pub(super) name: Arc<str>,
-    pub(super) facts: Facts,
+    pub(super) facts: DefinitionContent,
     pub(super) to: Option<Choose>,
     pub(super) handler: Handler,
     pub(super) upcasters: Arc<Upcasters>,
@@ -31,7 +31,7 @@ pub(super) struct Definition {
     pub(super) ttl: Duration,
     pub(super) events: usize,
     pub(super) together: usize,
-    pub(super) start: Start,
+    pub(super) start: StartFrom,
     /// Whether the end of the reaction is final, regardless of later definitions. Projections end per version.
     pub(super) ends_for_good: bool,
     pub(super) counters: Counters,
@@ -76,9 +76,10 @@ impl Definition {
         let mut types = upcasters.stored_names(types).map_err(invalid)?;
         types.sort_unstable();
         types.dedup();
-        let lane = lane.map_or_else(|| names::own_lane(&name), Ok).map_err(invalid)?;
+        let lane = lane.map_or_else(|| keys::own_lane(&name), Ok).map_err(invalid)?;
         let (keyed, shapes) = (to.is_some(), upcasters.shapes());
-        let facts = Facts { keyed, interest: Interest { types, streams }, lane, revision, shapes };
+        let facts =
+            DefinitionContent { keyed, interest: Interest { types, streams }, lane, revision, shapes };
         Ok(Self {
             name: name.into(),
             facts,
@@ -94,12 +95,12 @@ impl Definition {
             counters: Counters::default(),
             sweep: Sweep::default(),
             seen: Mutex::new(None),
-            standing: AtomicU8::new(Standing::Current as u8),
+            standing: AtomicU8::new(DefinitionState::Current as u8),
         })
     }
 
     /// Returns the queue of its rows.
-    pub(super) fn lane(&self) -> &Lane {
+    pub(super) fn queue(&self) -> &QueueName {
         &self.facts.lane
     }
 
@@ -114,18 +115,18 @@ impl Definition {
     }
 
     /// Returns the result of the last comparison with the stored definition.
-    pub(super) fn standing(&self) -> Standing {
-        Standing::from(self.standing.load(Ordering::Relaxed))
+    pub(super) fn standing(&self) -> DefinitionState {
+        DefinitionState::from(self.standing.load(Ordering::Relaxed))
     }
 
     /// Compares the definition with the stored one.
-    pub(super) fn compare(&self, stored: Option<&Stored>) -> Standing {
-        let standing = stored.map_or(Standing::Ended, |stored| stored.standing_of(&self.facts));
+    pub(super) fn compare(&self, stored: Option<&Stored>) -> DefinitionState {
+        let standing = stored.map_or(DefinitionState::Ended, |stored| stored.standing_of(&self.facts));
         let before = self.standing.swap(standing as u8, Ordering::Relaxed);
         if before != standing as u8 {
             let (reaction, number) = (&self.name, stored.map(|stored| stored.number));
             match standing {
-                Standing::Current => {
+                DefinitionState::Current => {
                     tracing::info!(target: REACTIONS, %reaction, number, "reaction resumed");
                 }
                 _ => tracing::warn!(target: REACTIONS, %reaction, number, %standing, "reaction suspended"),
@@ -149,7 +150,7 @@ impl Definition {
         }
         let stored = seen.as_ref().and_then(|seen| seen.stored.as_ref());
         let standing = self.compare(stored.map(|found| &*found.stored));
-        Ok(stored.filter(|_| standing == Standing::Current).map(|found| Arc::clone(&found.stored)))
+        Ok(stored.filter(|_| standing == DefinitionState::Current).map(|found| Arc::clone(&found.stored)))
     }
 }
 

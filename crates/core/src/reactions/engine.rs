@@ -11,14 +11,14 @@ use tokio::time::timeout;
 
 use super::decide::Rules;
 use super::definition::Definition;
-use super::job::Job;
-use super::names::Row;
+use super::execution::Job;
+use super::keys::Row;
 use super::replay::Replay;
-use super::stats::Stats;
-use super::stored::Standing;
+use super::stats::ReactionsStats;
+use super::stored::DefinitionState;
 use super::suspect;
 use crate::clock::{Due, Timestamp};
-use crate::id::Lane;
+use crate::id::QueueName;
 use crate::store::{Batch, Grant};
 use crate::telemetry::REACTIONS;
 use crate::worker::{ClaimSpec, Engine, LeasedWork, Metered, Worker};
@@ -54,13 +54,16 @@ impl ReactionEngine {
 }
 
 impl Metered for ReactionEngine {
-    type Stats = Stats;
+    type Stats = ReactionsStats;
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> ReactionsStats {
         let one = |(name, definition): (&String, &Arc<Definition>)| {
             (name.clone(), definition.counters.snapshot(definition.standing()))
         };
-        Stats { claims: self.worker.polls.get(), reactions: self.definitions.iter().map(one).collect() }
+        ReactionsStats {
+            claims: self.worker.polls.get(),
+            reactions: self.definitions.iter().map(one).collect(),
+        }
     }
 }
 
@@ -72,7 +75,7 @@ impl Engine for ReactionEngine {
     }
 
     fn claims(&self) -> Vec<ClaimSpec> {
-        let current = |definition: &&Arc<Definition>| definition.standing() == Standing::Current;
+        let current = |definition: &&Arc<Definition>| definition.standing() == DefinitionState::Current;
         let mut claims = claims(self.definitions.values().filter(current));
         // Rotated, so that the first lanes do not take all slots.
         let first = self.first.fetch_add(1, Ordering::Relaxed) % claims.len().max(1);
@@ -157,12 +160,12 @@ async fn put_off(work: &LeasedWork, wait: Duration) {
 
 /// Returns one claim for the lanes with the same settings. Reactions that share a lane share the larger of their settings.
 fn claims<'a>(definitions: impl Iterator<Item = &'a Arc<Definition>>) -> Vec<ClaimSpec> {
-    let mut lanes: BTreeMap<&Lane, (Duration, usize)> = BTreeMap::new();
+    let mut lanes: BTreeMap<&QueueName, (Duration, usize)> = BTreeMap::new();
     for definition in definitions {
-        let setting = lanes.entry(definition.lane()).or_default();
+        let setting = lanes.entry(definition.queue()).or_default();
         *setting = (setting.0.max(definition.ttl), setting.1.max(definition.events));
     }
-    let mut claims: BTreeMap<(Duration, usize), Vec<Lane>> = BTreeMap::new();
+    let mut claims: BTreeMap<(Duration, usize), Vec<QueueName>> = BTreeMap::new();
     for (lane, setting) in lanes {
         claims.entry(setting).or_default().push(lane.clone());
     }

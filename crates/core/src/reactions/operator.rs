@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::error::ReactionsError;
-use super::names;
+use super::filter::ReactionFilter;
+use super::keys;
+use super::operation::OperatorVerb;
 use super::parked::Note;
-use super::plan::Verb;
 use super::register::applied;
 use super::stored::{State, Stored, StoredAt};
-use super::which::Which;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{Position, Priority};
@@ -23,19 +23,19 @@ const PAGE: usize = 1_000;
 /// An operator of reactions, outside the processes that run them. It needs the store, and no code of the reactions.
 ///
 /// The commands return the number of rows or events that they changed. A command on thousands of rows is several commits.
-/// If one fails, the commits before it persist. [`carry_out_step`](Self::carry_out_step) shows the progress and resumes.
+/// If one fails, the commits before it persist. [`apply_step`](Self::apply_step) shows the progress and resumes.
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use tidelock_core::reactions::{Operator, Which};
+/// use tidelock_core::reactions::{Operator, ReactionFilter};
 /// # use tidelock_core::store::{MemoryStore, SharedStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let store: SharedStore = Arc::new(MemoryStore::new());
 /// let operator = Operator::new(store);
-/// let would = operator.clone().dry_run().unblock(&Which::blocked()).await?;
-/// let did = operator.unblock(&Which::blocked()).await?;
+/// let would = operator.clone().dry_run().unblock(&ReactionFilter::blocked()).await?;
+/// let did = operator.unblock(&ReactionFilter::blocked()).await?;
 /// assert_eq!(would, did);
 /// # Ok(())
 /// # }
@@ -69,8 +69,8 @@ impl Operator {
     ///
     /// # Errors
     /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
-    pub async fn unblock(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.carry_out(self.plan(Verb::Unblock, which).await?).await
+    pub async fn unblock(&self, which: &ReactionFilter) -> Result<u64, ReactionsError> {
+        self.apply_plan(self.plan(OperatorVerb::Unblock, which).await?).await
     }
 
     /// Restarts keys from the first event of their stream, or from the remaining events of their inbox. Their holders are
@@ -82,8 +82,8 @@ impl Operator {
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
-    pub async fn reset(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.carry_out(self.plan(Verb::Reset, which).await?).await
+    pub async fn reset(&self, which: &ReactionFilter) -> Result<u64, ReactionsError> {
+        self.apply_plan(self.plan(OperatorVerb::Reset, which).await?).await
     }
 
     /// Restarts a whole reaction from the first event of the log. Its router returns to the beginning, and its rows,
@@ -95,7 +95,7 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn reset_reaction(&self, name: &str) -> Result<u64, ReactionsError> {
-        let rows = Which::of(name).filter()?;
+        let rows = ReactionFilter::of(name).filter()?;
         loop {
             let found = self.definition(name).await?;
             let keys = self.store.count_work(&rows).await?;
@@ -108,7 +108,7 @@ impl Operator {
             let next = Stored { state: State::Resetting, ..found.stored.begun_again() };
             // The router restarts in the same batch. Its holder is fenced off, and no event is routed to rows that will be
             // removed.
-            let router = Selection::Keys(vec![names::router(name)?]);
+            let router = Selection::Keys(vec![keys::router(name)?]);
             let batch = found.replace(name, &next)?.operate(router, Operation::Reset);
             if applied(self.store.apply(batch).await)? {
                 self.finish_reset(name).await?;
@@ -141,16 +141,20 @@ impl Operator {
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
-    pub async fn retry_now(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.carry_out(self.plan(Verb::RetryNow, which).await?).await
+    pub async fn retry_now(&self, which: &ReactionFilter) -> Result<u64, ReactionsError> {
+        self.apply_plan(self.plan(OperatorVerb::RetryNow, which).await?).await
     }
 
     /// Changes the priority of keys. It lasts until the next event of the key is routed.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
-    pub async fn prioritize(&self, which: &Which, priority: Priority) -> Result<u64, ReactionsError> {
-        self.carry_out(self.plan(Verb::Prioritize(priority), which).await?).await
+    pub async fn prioritize(
+        &self,
+        which: &ReactionFilter,
+        priority: Priority,
+    ) -> Result<u64, ReactionsError> {
+        self.apply_plan(self.plan(OperatorVerb::Prioritize(priority), which).await?).await
     }
 
     /// Parks the event at which each blocked key stopped, and lets the key continue with the next one. A worker does this
@@ -158,8 +162,8 @@ impl Operator {
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
-    pub async fn park(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.carry_out(self.plan(Verb::Park, which).await?).await
+    pub async fn park(&self, which: &ReactionFilter) -> Result<u64, ReactionsError> {
+        self.apply_plan(self.plan(OperatorVerb::Park, which).await?).await
     }
 
     /// Replays parked events once, each on its own. Handled events are removed from the dead letters. Events that fail
@@ -167,37 +171,40 @@ impl Operator {
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
-    pub async fn replay_parked(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.carry_out(self.plan(Verb::ReplayParked, which).await?).await
+    pub async fn replay_parked(&self, which: &ReactionFilter) -> Result<u64, ReactionsError> {
+        self.apply_plan(self.plan(OperatorVerb::ReplayParked, which).await?).await
     }
 
     /// Drops parked events permanently.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
-    pub async fn drop_parked(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.carry_out(self.plan(Verb::DropParked, which).await?).await
+    pub async fn drop_parked(&self, which: &ReactionFilter) -> Result<u64, ReactionsError> {
+        self.apply_plan(self.plan(OperatorVerb::DropParked, which).await?).await
     }
 
     /// Returns the routers that an operation includes: blocked ones, when it unblocks whole reactions.
     pub(super) async fn routers(
         &self,
-        which: &Which,
+        which: &ReactionFilter,
         operation: Operation,
     ) -> Result<Vec<WorkRow>, ReactionsError> {
         let everything = which.reaction.is_none() || which.whole().is_some();
         if operation != Operation::Unblock || !everything {
             return Ok(Vec::new());
         }
-        let lane = Some(names::routers()?);
+        let lane = Some(keys::routers()?);
         let filter = WorkFilter { lane, blocked: Some(true), ..WorkFilter::default() };
-        let only = which.reaction.as_deref().map(names::router).transpose()?;
+        let only = which.reaction.as_deref().map(keys::router).transpose()?;
         let (found, _) = self.all_rows(&filter).await?;
         Ok(found.into_iter().filter(|row| only.as_ref().is_none_or(|only| *only == row.key)).collect())
     }
 
     /// Returns the current state of the selected rows.
-    pub(super) async fn rows(&self, which: &Which) -> Result<(Vec<WorkRow>, Timestamp), ReactionsError> {
+    pub(super) async fn rows(
+        &self,
+        which: &ReactionFilter,
+    ) -> Result<(Vec<WorkRow>, Timestamp), ReactionsError> {
         let filter = which.filter()?;
         let Some(named) = which.rows()? else { return self.all_rows(&filter).await };
         let gets: Vec<Get> = named.into_iter().map(Get::Work).collect();
@@ -224,7 +231,7 @@ impl Operator {
     pub(super) async fn meant(
         &self,
         name: &str,
-        which: &Which,
+        which: &ReactionFilter,
     ) -> Result<Vec<(Document, Key, Position)>, ReactionsError> {
         let mut meant = Vec::new();
         for (document, key, position) in self.parked_documents(Some(name)).await? {
@@ -240,12 +247,12 @@ impl Operator {
         &self,
         name: Option<&str>,
     ) -> Result<Vec<(Document, Key, Position)>, ReactionsError> {
-        let range = name.map_or_else(names::every_parked, names::all_parked);
+        let range = name.map_or_else(keys::every_parked, keys::all_parked);
         let (mut all, mut page) = (Vec::new(), Page::first(PAGE));
         loop {
             let found = self.store.documents(&range, page).await?;
             for document in found.rows {
-                if let Some((key, position)) = names::read_parked(&document.key) {
+                if let Some((key, position)) = keys::read_parked(&document.key) {
                     all.push((document, key, position));
                 }
             }
@@ -262,14 +269,14 @@ impl Operator {
         key: &Key,
         position: Position,
     ) -> Result<Batch, InvalidInput> {
-        let name = names::reaction_of(&document.key).unwrap_or_default();
-        let replay = vec![names::replay(&name, key, position)?];
+        let name = keys::reaction_of(&document.key).unwrap_or_default();
+        let replay = vec![keys::replay(&name, key, position)?];
         let batch = batch.delete(&document.key, Expect::Exact(document.version));
         Ok(batch.operate(Selection::Keys(replay), Operation::Remove))
     }
 
     /// Returns the names of the selected reactions.
-    pub(super) async fn names(&self, which: &Which) -> Result<Vec<String>, ReactionsError> {
+    pub(super) async fn names(&self, which: &ReactionFilter) -> Result<Vec<String>, ReactionsError> {
         self.known(which).await?;
         match &which.reaction {
             Some(name) => Ok(vec![name.clone()]),
@@ -277,7 +284,7 @@ impl Operator {
         }
     }
 
-    pub(super) async fn known(&self, which: &Which) -> Result<(), ReactionsError> {
+    pub(super) async fn known(&self, which: &ReactionFilter) -> Result<(), ReactionsError> {
         which.check()?;
         match &which.reaction {
             Some(name) => self.definition(name).await.map(drop),
@@ -309,9 +316,9 @@ impl Operator {
     ) -> Result<Vec<(String, Arc<Stored>)>, ReactionsError> {
         let (mut all, mut page) = (Vec::new(), Page::first(PAGE));
         loop {
-            let found = self.store.documents(&names::all_definitions(), page).await?;
+            let found = self.store.documents(&keys::all_definitions(), page).await?;
             for document in &found.rows {
-                if let Some(name) = names::reaction_of(&document.key) {
+                if let Some(name) = keys::reaction_of(&document.key) {
                     all.push((name, StoredAt::of(document)?.stored));
                 }
             }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::names;
+use super::keys;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::key::Key;
@@ -57,7 +57,7 @@ impl Note {
 
     /// Adds the document to a batch.
     pub(super) fn written(&self, batch: Batch, reaction: &str, key: &Key) -> Result<Batch, InvalidInput> {
-        let document = names::parked(reaction, key, self.event.position)?;
+        let document = keys::parked(reaction, key, self.event.position)?;
         Ok(batch.put(&document, Expect::Any, Payload::of(self)?))
     }
 

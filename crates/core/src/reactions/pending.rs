@@ -5,12 +5,12 @@ use std::fmt;
 use serde::Serialize;
 
 use super::error::ReactionsError;
-use super::names::{self, Row};
+use super::filter::ReactionFilter;
+use super::inbox;
+use super::keys::{self, Row};
 use super::operator::Operator;
 use super::parked::Note;
-use super::routed;
 use super::stored::Stored;
-use super::which::Which;
 use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::store::{Event, Page, StreamQuery, WorkRow};
@@ -28,13 +28,13 @@ pub struct Pending {
     /// The key with pending work; the stream itself, while its events are not routed.
     pub key: Key,
     /// The condition that the work waits for.
-    pub waits: Waits,
+    pub waits: PendingReason,
 }
 
 /// The condition that pending work waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Waits {
+pub enum PendingReason {
     /// The router, which has not reached the events yet.
     Routing,
     /// A worker, or the due time.
@@ -49,10 +49,10 @@ impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reaction, key, waits } = self;
         let why = match waits {
-            Waits::Routing => "its events are not routed",
-            Waits::Worker => "events wait for a worker",
-            Waits::Unblocking => "it is blocked",
-            Waits::Parked => "an event is parked",
+            PendingReason::Routing => "its events are not routed",
+            PendingReason::Worker => "events wait for a worker",
+            PendingReason::Unblocking => "it is blocked",
+            PendingReason::Parked => "an event is parked",
         };
         write!(f, "{reaction:?} for {key} ({why})")
     }
@@ -72,20 +72,20 @@ impl Operator {
         for (name, stored) in self.definitions().await? {
             let found = |key: &Key, waits| Pending { reaction: name.clone(), key: key.clone(), waits };
             if let Some(last) = self.last_wanted(stream, below, &stored).await? {
-                let router = self.store.work(&names::router(&name)?).await?;
+                let router = self.store.work(&keys::router(&name)?).await?;
                 if router.and_then(|row| row.position).unwrap_or(Position(0)) < last.position {
-                    all.push(found(stream, Waits::Routing));
+                    all.push(found(stream, PendingReason::Routing));
                 } else if stored.facts.keyed {
                     let rows = self.inboxes_with(&name, stream).await?;
                     all.extend(rows.iter().map(|(key, waits)| found(key, *waits)));
-                } else if let Some(row) = self.store.work(&names::row(&name, stream)?).await?
+                } else if let Some(row) = self.store.work(&keys::row(&name, stream)?).await?
                     && row.position.unwrap_or(Position(0)) < last.position
                 {
                     all.push(found(stream, waits(&row)));
                 }
             }
             let parked = self.parked_of(&name, stream, below).await?;
-            all.extend(parked.iter().map(|key| found(key, Waits::Parked)));
+            all.extend(parked.iter().map(|key| found(key, PendingReason::Parked)));
             if all.len() >= MOST {
                 all.truncate(MOST);
                 break;
@@ -120,8 +120,12 @@ impl Operator {
     }
 
     /// Returns the keys of a reaction whose inboxes hold unhandled events of a stream.
-    async fn inboxes_with(&self, name: &str, stream: &Key) -> Result<Vec<(Key, Waits)>, ReactionsError> {
-        let (filter, mut page) = (Which::of(name).filter()?, Page::first(PAGE));
+    async fn inboxes_with(
+        &self,
+        name: &str,
+        stream: &Key,
+    ) -> Result<Vec<(Key, PendingReason)>, ReactionsError> {
+        let (filter, mut page) = (ReactionFilter::of(name).filter()?, Page::first(PAGE));
         let mut found = Vec::new();
         loop {
             let rows = self.store.works(&filter, page).await?;
@@ -144,7 +148,7 @@ impl Operator {
         loop {
             let page = self.store.read_stream(query).await?;
             let mut waiting = page.events.iter().take_while(|event| event.position > seen);
-            if waiting.any(|copy| routed::original(copy).is_ok_and(|event| event.stream == *stream)) {
+            if waiting.any(|copy| inbox::original(copy).is_ok_and(|event| event.stream == *stream)) {
                 return Ok(true);
             }
             let oldest = page.events.last().filter(|event| event.position > seen);
@@ -166,12 +170,12 @@ impl Operator {
     ) -> Result<Vec<Key>, ReactionsError> {
         let (mut keys, mut page) = (Vec::new(), Page::first(PAGE));
         loop {
-            let found = self.store.documents(&names::all_parked(name), page).await?;
+            let found = self.store.documents(&keys::all_parked(name), page).await?;
             for document in &found.rows {
                 let event = Note::read(document)?.event;
                 if event.stream == *stream
                     && event.version < below
-                    && let Some((key, _)) = names::read_parked(&document.key)
+                    && let Some((key, _)) = keys::read_parked(&document.key)
                     && !keys.contains(&key)
                 {
                     keys.push(key);
@@ -183,6 +187,6 @@ impl Operator {
     }
 }
 
-fn waits(row: &WorkRow) -> Waits {
-    if row.blocked.is_some() { Waits::Unblocking } else { Waits::Worker }
+fn waits(row: &WorkRow) -> PendingReason {
+    if row.blocked.is_some() { PendingReason::Unblocking } else { PendingReason::Worker }
 }

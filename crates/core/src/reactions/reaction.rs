@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::context::ReactionCtx;
 use super::effects::Effects;
-use crate::events::{Aggregate, EventNames, Start, Upcasters};
+use crate::events::{Aggregate, EventNames, StartFrom, Upcasters};
 use crate::failure::Failure;
-use crate::id::{EventType, Lane};
+use crate::id::{EventType, QueueName};
 use crate::key::{Key, KeyPrefix};
 use crate::model::limits::PAGE_ROWS;
 use crate::model::retry::RetryPolicy;
@@ -37,14 +37,14 @@ const RETRY: RetryPolicy = RetryPolicy {
 /// The default limit of events per grant.
 const EVENTS: usize = 100;
 
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Effects, Failure>> + Send>>;
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<Effects, Failure>> + Send>>;
 pub(super) type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
 
 /// The user's handler.
 #[derive(Clone)]
 pub(super) enum Handler {
-    Each(Arc<dyn Fn(ReactionCtx, Event) -> Answer + Send + Sync>),
-    Batch(Arc<dyn Fn(ReactionCtx, Vec<Event>) -> Answer + Send + Sync>),
+    Each(Arc<dyn Fn(ReactionCtx, Event) -> HandlerFuture + Send + Sync>),
+    Batch(Arc<dyn Fn(ReactionCtx, Vec<Event>) -> HandlerFuture + Send + Sync>),
 }
 
 /// An event handler with stored progress.
@@ -62,7 +62,7 @@ pub struct Reaction {
     pub(super) types: Vec<String>,
     pub(super) names: Option<EventNames>,
     pub(super) streams: Option<KeyPrefix>,
-    pub(super) lane: Option<Lane>,
+    pub(super) lane: Option<QueueName>,
     pub(super) to: Option<Choose>,
     pub(super) handler: Option<Handler>,
     pub(super) upcasters: Upcasters,
@@ -72,7 +72,7 @@ pub struct Reaction {
     pub(super) lease_ttl: Option<Duration>,
     pub(super) events: usize,
     pub(super) together: usize,
-    pub(super) start: Start,
+    pub(super) start: StartFrom,
     pub(super) ends_for_good: bool,
 }
 
@@ -94,7 +94,7 @@ impl Reaction {
             lease_ttl: None,
             events: EVENTS,
             together: 1,
-            start: Start::Beginning,
+            start: StartFrom::Beginning,
             ends_for_good: false,
         }
     }
@@ -122,7 +122,7 @@ impl Reaction {
 
     /// Sets the queue of its rows. By default each reaction has a queue of its own. Processes that poll a queue should run
     /// all reactions of that queue; rows of unknown reactions are deferred.
-    pub fn lane(mut self, lane: Lane) -> Self {
+    pub fn queue(mut self, lane: QueueName) -> Self {
         self.lane = Some(lane);
         self
     }
@@ -142,7 +142,7 @@ impl Reaction {
     /// queue that a later release has replaced. A lower revision never replaces a higher one.
     ///
     /// Processes whose definition (types, streams, queue, shapes, revision) was replaced by a newer one do nothing for the
-    /// reaction, see [`Standing`](super::Standing).
+    /// reaction, see [`DefinitionState`](super::DefinitionState).
     pub fn revision(mut self, revision: u32) -> Self {
         self.revision = revision;
         self
@@ -209,7 +209,7 @@ impl Reaction {
     /// Sets a handler of single events whose future is boxed.
     pub(crate) fn each_answer(
         mut self,
-        handler: impl Fn(ReactionCtx, Event) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(ReactionCtx, Event) -> HandlerFuture + Send + Sync + 'static,
     ) -> Self {
         self.handler = Some(Handler::Each(Arc::new(handler)));
         self
@@ -232,7 +232,7 @@ impl Reaction {
     /// Sets a handler of several events whose future is boxed.
     pub(super) fn batch_answer(
         mut self,
-        handler: impl Fn(ReactionCtx, Vec<Event>) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(ReactionCtx, Vec<Event>) -> HandlerFuture + Send + Sync + 'static,
     ) -> Self {
         self.handler = Some(Handler::Batch(Arc::new(handler)));
         self
@@ -274,7 +274,7 @@ impl Reaction {
 
     /// Sets the start position for the first start of the reaction. The default is the first event of the log. Later starts
     /// resume at the stored position.
-    pub fn start_from(mut self, start: Start) -> Self {
+    pub fn start_from(mut self, start: StartFrom) -> Self {
         self.start = start;
         self
     }

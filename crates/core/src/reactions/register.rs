@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 
 use super::definition::{Definition, head};
 use super::error::ReactionsError;
-use super::names::{self, Row};
+use super::keys::{self, Row};
 use super::operator::Operator;
-use super::stored::{Standing, State, Stored, StoredAt};
+use super::stored::{DefinitionState, State, Stored, StoredAt};
 use crate::clock::Due;
-use crate::events::Start;
-use crate::id::{Lane, Position};
+use crate::events::StartFrom;
+use crate::id::{Position, QueueName};
 use crate::lease::NEVER;
 use crate::payload::Payload;
 use crate::store::{
@@ -35,7 +35,7 @@ impl Definition {
             let batch = match &found {
                 Some(found) => found.replace(&self.name, &next)?,
                 None => {
-                    let document = names::definition(&self.name)?;
+                    let document = keys::definition(&self.name)?;
                     Batch::new().put(&document, Expect::Absent, Payload::of(&next)?)
                 }
             };
@@ -74,18 +74,18 @@ impl Definition {
         let found = loop {
             let Some(found) = StoredAt::read(store, &self.name).await? else { return Ok(()) };
             match self.compare(Some(&found.stored)) {
-                Standing::Current if self.has_router(store, &found).await? => break found,
+                DefinitionState::Current if self.has_router(store, &found).await? => break found,
                 // The router was created, or the definition has changed.
-                Standing::Current => {}
-                Standing::Preparing if found.stored.state == State::Resetting => {
+                DefinitionState::Current => {}
+                DefinitionState::Preparing if found.stored.state == State::Resetting => {
                     Operator::new(SharedStore::clone(store)).finish_reset(&self.name).await?;
                 }
-                Standing::Preparing => {
+                DefinitionState::Preparing => {
                     // Read after the registration, so that all commits of older processes lie before it.
                     let next = found.stored.completed(head(store).await?);
                     applied(store.apply(found.replace(&self.name, &next)?).await)?;
                 }
-                Standing::Superseded | Standing::Ended => return Ok(()),
+                DefinitionState::Superseded | DefinitionState::Ended => return Ok(()),
             }
         };
         for lane in found.stored.former_lanes() {
@@ -97,7 +97,7 @@ impl Definition {
     /// Returns whether the router has its row and the definition records that rows exist. Otherwise writes both, and
     /// returns `false`.
     async fn has_router(&self, store: &SharedStore, found: &StoredAt) -> Result<bool, ReactionsError> {
-        let router = names::router(&self.name)?;
+        let router = keys::router(&self.name)?;
         let missing = store.work(&router).await?.is_none();
         if found.stored.has_rows && !missing {
             return Ok(true);
@@ -105,7 +105,7 @@ impl Definition {
         let mut batch = found.replace(&self.name, &Stored { has_rows: true, ..(*found.stored).clone() })?;
         if missing {
             let position = Some(first_position(store, self.start).await?);
-            let standing = NewWork::standing(router, names::routers()?).due(Due::At(NEVER));
+            let standing = NewWork::standing(router, keys::routers()?).due(Due::At(NEVER));
             batch = batch.enqueue(NewWork { position, ..standing });
         }
         applied(store.apply(batch).await)?;
@@ -117,8 +117,8 @@ impl Definition {
     pub(super) async fn refresh(&self, store: &SharedStore) -> Result<(), ReactionsError> {
         let Some(found) = StoredAt::read(store, &self.name).await? else { return Ok(()) };
         match self.compare(Some(&found.stored)) {
-            Standing::Preparing => self.prepare(store).await,
-            Standing::Current => {
+            DefinitionState::Preparing => self.prepare(store).await,
+            DefinitionState::Current => {
                 let former = found.stored.former_lanes();
                 if former.is_empty() || !self.sweep.is_due() {
                     return Ok(());
@@ -130,13 +130,13 @@ impl Definition {
                 self.sweep.done(moved > 0);
                 Ok(())
             }
-            Standing::Superseded | Standing::Ended => Ok(()),
+            DefinitionState::Superseded | DefinitionState::Ended => Ok(()),
         }
     }
 
     /// Moves rows with pending work to the queue of the reaction. Resting rows move when they are woken. Returns the number
     /// of moved rows.
-    async fn move_rows(&self, store: &SharedStore, from: &Lane) -> Result<usize, ReactionsError> {
+    async fn move_rows(&self, store: &SharedStore, from: &QueueName) -> Result<usize, ReactionsError> {
         let mut count = 0;
         let filter = WorkFilter { lane: Some(from.clone()), ..WorkFilter::default() };
         let mut page = Page::first(PAGE);
@@ -145,7 +145,7 @@ impl Definition {
             let busy = |row: &&WorkRow| row.due.is_some() || row.blocked.is_some() || row.lease.is_some();
             let mine = found.rows.iter().filter(busy).filter(|row| Row::is_of(&row.key, &self.name));
             let moved = mine.fold(Batch::new(), |batch, row| {
-                let work = NewWork::standing(row.key.clone(), self.lane().clone()).priority(row.priority);
+                let work = NewWork::standing(row.key.clone(), self.queue().clone()).priority(row.priority);
                 let due = row.due.map_or(Due::Now, Due::At);
                 batch.enqueue(NewWork { expect: Expect::Any, ..work.due(due) })
             });
@@ -194,10 +194,10 @@ pub(super) fn applied(applied: Result<Receipt, ApplyError>) -> Result<bool, Appl
     }
 }
 
-async fn first_position(store: &SharedStore, start: Start) -> Result<Position, StoreError> {
+async fn first_position(store: &SharedStore, start: StartFrom) -> Result<Position, StoreError> {
     Ok(match start {
-        Start::Beginning => Position(0),
-        Start::After(position) => position,
-        Start::Now => head(store).await?,
+        StartFrom::Beginning => Position(0),
+        StartFrom::After(position) => position,
+        StartFrom::Now => head(store).await?,
     })
 }

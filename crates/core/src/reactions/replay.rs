@@ -6,17 +6,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::call::{Call, Called};
 use super::definition::Definition;
 use super::effects::Effects;
-use super::names;
+use super::invoke::{Call, Called};
+use super::keys;
 use super::parked::Note;
 use super::stored::Stored;
 use crate::clock::Due;
 use crate::id::Position;
 use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{Batch, Claim, Denied, Document, Expect, Grant};
+use crate::store::{Batch, Claim, ClaimDenied, Document, Expect, Grant};
 use crate::worker::{Committed, LeasedWork, Worker, unique_owner};
 
 /// The error for an event that is neither complete in its document nor in its stream.
@@ -60,7 +60,9 @@ enum Row {
 
 impl Replay {
     pub(super) async fn run(mut self) {
-        let Some((document, note)) = self.look().await else { return self.end(Ended::Gone, None).await };
+        let Some((document, note)) = self.read_parked().await else {
+            return self.end(Ended::Gone, None).await;
+        };
         let attempts = self.grant.row.attempts;
         if !self.definition.rules.retry.allows(attempts) {
             let error = format!("the workers died or hung in {} replays", attempts.saturating_sub(1));
@@ -91,8 +93,8 @@ impl Replay {
     }
 
     /// Returns the parked event, if it is still parked.
-    async fn look(&self) -> Option<(Document, Note)> {
-        let document = names::parked(&self.definition.name, &self.parked_under, self.position).ok()?;
+    async fn read_parked(&self) -> Option<(Document, Note)> {
+        let document = keys::parked(&self.definition.name, &self.parked_under, self.position).ok()?;
         let document = self.worker.store.document(&document).await.ok().flatten()?;
         let note = document.value.parse().ok()?;
         Some((document, note))
@@ -100,7 +102,7 @@ impl Replay {
 
     /// Leases the row of the key under a unique owner, because an owner can take over its own lease.
     async fn hold_key(&self, document: &Document, note: &Note) -> Row {
-        let names = names::row(&self.definition.name, &self.key)
+        let names = keys::row(&self.definition.name, &self.key)
             .and_then(|row| Ok((row, unique_owner(Some(&self.worker.owner))?)));
         let Ok((row, owner)) = names else { return Row::None };
         let (sent, ttl) = (Instant::now(), self.definition.ttl);
@@ -112,14 +114,14 @@ impl Replay {
             return held.map_or_else(|_| Row::Denied(Box::new(Ended::Back)), Row::Held);
         }
         match claimed.denied {
-            Some(Denied::Held(_)) => {
+            Some(ClaimDenied::Held(_)) => {
                 Row::Denied(Box::new(Ended::Later(Due::After(self.worker.options.poll_interval))))
             }
-            Some(Denied::Blocked(reason)) => {
+            Some(ClaimDenied::Blocked(reason)) => {
                 let error = format!("not replayed: its key is blocked, unblock it first: {reason}");
                 Row::Denied(Box::new(Ended::InVain(document.clone(), note.clone(), error)))
             }
-            Some(Denied::NotFound) | None => Row::None,
+            Some(ClaimDenied::NotFound) | None => Row::None,
         }
     }
 
@@ -168,7 +170,7 @@ impl Replay {
             }
             // Refused effects are a failure like any other.
             Some(Committed::Refused(refusal)) if effects => {
-                if let Some((document, note)) = self.look().await
+                if let Some((document, note)) = self.read_parked().await
                     && let Some(batch) =
                         self.ending(&Ended::InVain(document, note, refusal.to_string())).await
                 {

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use super::decide::Plan;
 use super::definition::Definition;
 use super::error::ReactionsError;
-use super::names;
+use super::keys;
 use super::parked::Note;
-use super::stored::{Standing, Stored, StoredAt};
+use super::stored::{DefinitionState, Stored, StoredAt};
 use crate::id::{DocVersion, Position};
 use crate::key::Key;
 use crate::lease::LeaseError;
@@ -58,7 +58,7 @@ struct Reading {
 
 /// Whether the router keeps its row.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Flow {
+enum RouterFlow {
     On,
     Over,
 }
@@ -95,7 +95,7 @@ impl Router {
     async fn take(&self) -> Result<Taken, ReactionsError> {
         let (store, owner) = (&self.worker.store, &self.worker.owner);
         let (name, ttl) = (&self.definition.name, self.definition.ttl);
-        let key = names::router(name)?;
+        let key = keys::router(name)?;
         let Some(StoredAt { stored, .. }) = self.stored().await? else { return Ok(Taken::Others(None)) };
         let mut found = store.read(&[Get::Work(key.clone())]).await?;
         let Some(row) = found.take_work(0).filter(|_| stored.has_rows) else {
@@ -127,13 +127,13 @@ impl Router {
     async fn stored(&self) -> Result<Option<StoredAt>, ReactionsError> {
         let found = StoredAt::read(&self.worker.store, &self.definition.name).await?;
         let standing = self.definition.compare(found.as_ref().map(|found| &*found.stored));
-        Ok(found.filter(|_| standing == Standing::Current))
+        Ok(found.filter(|_| standing == DefinitionState::Current))
     }
 
     /// Commits under the lease of the row, on condition that the definition has not changed. A page that was read under an
     /// older definition is never committed.
     async fn commit(&self, reading: &Reading, batch: Batch) -> Committed {
-        let Ok(definition) = names::definition(&self.definition.name) else { return Committed::Gone };
+        let Ok(definition) = keys::definition(&self.definition.name) else { return Committed::Gone };
         let guarded = Batch::new().guard_document(&definition, Expect::Exact(reading.version)).and(batch);
         match reading.work.commit(guarded).await {
             Committed::Refused(refusal) if is_about(&refusal, &definition) => {
@@ -170,7 +170,7 @@ impl Router {
                 }
             };
             reading.begun = true;
-            if self.route_page(&mut reading, &page).await == Flow::Over {
+            if self.route_page(&mut reading, &page).await == RouterFlow::Over {
                 return;
             }
             if !page.end {
@@ -178,7 +178,7 @@ impl Router {
                 continue;
             }
             if looked.duration_since(reading.noted_at) >= self.worker.options.poll_interval
-                && self.note(&mut reading).await == Flow::Over
+                && self.note(&mut reading).await == RouterFlow::Over
             {
                 return;
             }
@@ -202,7 +202,7 @@ impl Router {
     }
 
     /// Routes the events of a page in one or more batches.
-    async fn route_page(&self, reading: &mut Reading, page: &EventPage) -> Flow {
+    async fn route_page(&self, reading: &mut Reading, page: &EventPage) -> RouterFlow {
         let stored = Arc::clone(&reading.stored);
         let routing = self.definition.routing(&stored);
         let mut rest = page.events.as_slice();
@@ -215,29 +215,29 @@ impl Router {
             };
             let stuck = plan.stuck.clone();
             if let Some(to) = to.filter(|to| *to > reading.position)
-                && self.carry_out(reading, plan, to).await == Flow::Over
+                && self.commit_plan(reading, plan, to).await == RouterFlow::Over
             {
-                return Flow::Over;
+                return RouterFlow::Over;
             }
             match (stuck, left) {
-                (None, []) => return Flow::On,
+                (None, []) => return RouterFlow::On,
                 (None, more) => rest = more,
                 (Some(reason), [event, more @ ..]) => {
-                    if self.stuck(reading, event, &reason).await == Flow::Over {
-                        return Flow::Over;
+                    if self.stuck(reading, event, &reason).await == RouterFlow::Over {
+                        return RouterFlow::Over;
                     }
                     rest = more;
                 }
-                (Some(_), []) => return Flow::On,
+                (Some(_), []) => return RouterFlow::On,
             }
         }
     }
 
     /// Commits a plan with the progress. Progress without routed events is committed only from time to time.
-    async fn carry_out(&self, reading: &mut Reading, plan: Plan, to: Position) -> Flow {
+    async fn commit_plan(&self, reading: &mut Reading, plan: Plan, to: Position) -> RouterFlow {
         reading.position = to;
         if plan.events == 0 {
-            return Flow::On;
+            return RouterFlow::On;
         }
         let (rows, events) = (plan.wakes.len(), plan.events);
         let batch = self.batch(plan).advance(reading.work.lease(), to);
@@ -247,9 +247,9 @@ impl Router {
                 self.definition.counters.routed.add(events);
                 self.worker.wake.notify_one();
                 tracing::trace!(target: REACTIONS, reaction = %self.definition.name, events, rows, %to, "routed");
-                Flow::On
+                RouterFlow::On
             }
-            Committed::Gone => Flow::Over,
+            Committed::Gone => RouterFlow::Over,
             Committed::Refused(refusal) => {
                 let reason = format!("routing up to position {to} is refused: {refusal}");
                 self.block(reading, &reason).await
@@ -263,18 +263,18 @@ impl Router {
             .into_iter()
             .fold(Batch::new(), |batch, (inbox, events)| batch.append(&inbox, Expect::Any, events));
         wakes.into_values().fold(batch, |batch, wake| {
-            let standing = NewWork::standing(wake.row, self.definition.lane().clone());
+            let standing = NewWork::standing(wake.row, self.definition.queue().clone());
             batch.enqueue(NewWork { follow: Some(wake.follow), position: Some(wake.from), ..standing })
         })
     }
 
     /// Parks an event that cannot be routed as a dead letter, and continues with the others. If parking fails, the router
     /// is blocked until an operator decides.
-    async fn stuck(&self, reading: &mut Reading, event: &Event, reason: &str) -> Flow {
+    async fn stuck(&self, reading: &mut Reading, event: &Event, reason: &str) -> RouterFlow {
         let reason = format!("the event at position {} cannot be routed: {reason}", event.position);
         let Ok(now) = self.worker.store.now().await else {
             reading.work.release().await;
-            return Flow::Over;
+            return RouterFlow::Over;
         };
         let note = Note::new(event, &reason, 0, now).unrouted();
         if let Ok(batch) = note.written(Batch::new(), &self.definition.name, &event.stream) {
@@ -284,46 +284,46 @@ impl Router {
                     reading.noted = event.position;
                     self.definition.counters.parked.add(1);
                     tracing::error!(target: REACTIONS, reaction = %self.definition.name, reason, "event parked");
-                    return Flow::On;
+                    return RouterFlow::On;
                 }
-                Committed::Gone => return Flow::Over,
+                Committed::Gone => return RouterFlow::Over,
                 Committed::Refused(_) => {}
             }
         }
         self.block(reading, &reason).await
     }
 
-    async fn block(&self, reading: &Reading, reason: &str) -> Flow {
+    async fn block(&self, reading: &Reading, reason: &str) -> RouterFlow {
         let batch = Batch::new().block(reading.work.lease(), reason);
         if let Committed::Done(_) = self.commit(reading, batch).await {
             self.definition.counters.blocked.add(1);
             tracing::error!(target: REACTIONS, reaction = %self.definition.name, reason, "a router is blocked");
         }
-        Flow::Over
+        RouterFlow::Over
     }
 
     /// Records how far the log was read. If there is nothing to record, checks that the row and the definition still belong
     /// to this process. A reset or a newer definition takes effect without waiting for the next event.
-    async fn note(&self, reading: &mut Reading) -> Flow {
+    async fn note(&self, reading: &mut Reading) -> RouterFlow {
         reading.noted_at = Instant::now();
         if reading.position > reading.noted {
             reading.noted = reading.position;
             let lease = reading.work.lease();
             let noted = self.commit(reading, Batch::new().advance(lease, reading.position)).await;
-            return if matches!(noted, Committed::Gone) { Flow::Over } else { Flow::On };
+            return if matches!(noted, Committed::Gone) { RouterFlow::Over } else { RouterFlow::On };
         }
         match self.stored().await {
             Ok(Some(found)) if found.version == reading.version => {}
             Ok(_) => {
                 reading.work.release().await;
-                return Flow::Over;
+                return RouterFlow::Over;
             }
-            Err(_) => return Flow::On,
+            Err(_) => return RouterFlow::On,
         }
         let lease = reading.work.lease();
         match self.worker.store.work(&lease.key).await {
-            Ok(row) if lease::check(row.as_ref(), lease).is_err() => Flow::Over,
-            _ => Flow::On,
+            Ok(row) if lease::check(row.as_ref(), lease).is_err() => RouterFlow::Over,
+            _ => RouterFlow::On,
         }
     }
 }

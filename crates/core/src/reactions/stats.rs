@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::stored::Standing;
+use super::stored::DefinitionState;
 use crate::telemetry::{Count, REACTION_EVENTS};
 
 /// The counters of a worker for reactions since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct ReactionsStats {
     /// The number of polls for work.
     pub claims: u64,
     /// The counters of each reaction, by name.
@@ -20,7 +20,7 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReactionStats {
     /// Whether this process works for the reaction, or why not.
-    pub standing: Standing,
+    pub standing: DefinitionState,
     /// Events routed to rows.
     pub routed: u64,
     /// Grants started.
@@ -76,7 +76,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub(super) fn snapshot(&self, standing: Standing) -> ReactionStats {
+    pub(super) fn snapshot(&self, standing: DefinitionState) -> ReactionStats {
         ReactionStats {
             standing,
             routed: self.routed.get(),

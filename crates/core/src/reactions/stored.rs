@@ -1,6 +1,6 @@
 //! Stored definition of a reaction, as the newest release declares it.
 //!
-//! There is one document for each reaction. A process works for the reaction only while its own [`Facts`] are equal to the
+//! There is one document for each reaction. A process works for the reaction only while its own [`DefinitionContent`] are equal to the
 //! stored ones. A process with new facts registers them, and they replace the stored ones. Replaced facts are remembered,
 //! so that a restarted older release is recognised and neither routes nor handles events.
 //!
@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::decide::Interest;
 use super::error::ReactionsError;
-use super::names;
+use super::keys;
 use crate::error::InvalidInput;
-use crate::id::{DocVersion, Lane, Position};
+use crate::id::{DocVersion, Position, QueueName};
 use crate::payload::Payload;
 use crate::store::{Batch, Document, Event, EventFilter, Expect, SharedStore};
 
@@ -26,12 +26,12 @@ const MAX_EARLIER: usize = 64;
 
 /// The content of a definition. Two releases with equal facts share the work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Facts {
+pub(super) struct DefinitionContent {
     /// Whether the reaction chooses keys.
     pub(super) keyed: bool,
     #[serde(flatten)]
     pub(super) interest: Interest,
-    pub(super) lane: Lane,
+    pub(super) lane: QueueName,
     /// The author's revision, for changes that are not visible otherwise: the key function, or the return to an earlier
     /// definition.
     pub(super) revision: u32,
@@ -44,7 +44,7 @@ pub(super) struct Facts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Earlier {
     #[serde(flatten)]
-    pub(super) facts: Facts,
+    pub(super) facts: DefinitionContent,
     /// The last position to which its filter applies. `None` until the process that replaced it has read the end of the
     /// log.
     pub(super) until: Option<Position>,
@@ -71,7 +71,7 @@ pub(super) struct Stored {
     /// The number of resets of the whole reaction. Inboxes belong to a generation.
     pub(super) generation: u64,
     #[serde(flatten)]
-    pub(super) facts: Facts,
+    pub(super) facts: DefinitionContent,
     #[serde(default)]
     pub(super) state: State,
     /// Whether rows exist. Their keys are streams or chosen keys, and later definitions must not change that.
@@ -90,7 +90,7 @@ pub(super) struct StoredAt {
 /// The relation of a process's definition to the stored one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Standing {
+pub enum DefinitionState {
     /// The definitions are equal. The process routes and handles events.
     #[default]
     Current,
@@ -102,7 +102,7 @@ pub enum Standing {
     Preparing,
 }
 
-impl From<u8> for Standing {
+impl From<u8> for DefinitionState {
     fn from(number: u8) -> Self {
         [Self::Current, Self::Superseded, Self::Ended, Self::Preparing]
             .into_iter()
@@ -111,7 +111,7 @@ impl From<u8> for Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for DefinitionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Current => "current",
@@ -124,7 +124,7 @@ impl fmt::Display for Standing {
 
 impl Stored {
     /// Creates the first definition of a reaction.
-    pub(super) fn first(facts: &Facts) -> Self {
+    pub(super) fn first(facts: &DefinitionContent) -> Self {
         let (state, earlier) = (State::Active, Vec::new());
         Self { number: 1, generation: 0, facts: facts.clone(), state, has_rows: true, earlier }
     }
@@ -142,21 +142,21 @@ impl Stored {
     }
 
     /// Compares the facts of a process with this definition.
-    pub(super) fn standing_of(&self, facts: &Facts) -> Standing {
+    pub(super) fn standing_of(&self, facts: &DefinitionContent) -> DefinitionState {
         if self.state == State::Ended {
-            return Standing::Ended;
+            return DefinitionState::Ended;
         }
         if self.facts != *facts {
-            return Standing::Superseded;
+            return DefinitionState::Superseded;
         }
         if self.state == State::Resetting || !self.is_complete() {
-            return Standing::Preparing;
+            return DefinitionState::Preparing;
         }
-        Standing::Current
+        DefinitionState::Current
     }
 
     /// Returns whether these facts were replaced by later ones.
-    pub(super) fn replaced(&self, facts: &Facts) -> bool {
+    pub(super) fn replaced(&self, facts: &DefinitionContent) -> bool {
         self.earlier.iter().any(|earlier| earlier.facts == *facts)
     }
 
@@ -166,7 +166,7 @@ impl Stored {
     }
 
     /// Returns the next definition, with these facts.
-    pub(super) fn replaced_by(&self, facts: &Facts) -> Self {
+    pub(super) fn replaced_by(&self, facts: &DefinitionContent) -> Self {
         let number = self.number.saturating_add(1);
         let mut next = self.clone();
         next.earlier.retain(|earlier| earlier.facts != *facts);
@@ -200,8 +200,9 @@ impl Stored {
     }
 
     /// Returns the queues of earlier definitions, which may still hold rows.
-    pub(super) fn former_lanes(&self) -> Vec<Lane> {
-        let mut lanes: Vec<Lane> = self.earlier.iter().map(|earlier| earlier.facts.lane.clone()).collect();
+    pub(super) fn former_lanes(&self) -> Vec<QueueName> {
+        let mut lanes: Vec<QueueName> =
+            self.earlier.iter().map(|earlier| earlier.facts.lane.clone()).collect();
         lanes.sort_unstable();
         lanes.dedup();
         lanes.retain(|lane| *lane != self.facts.lane);
@@ -216,13 +217,13 @@ impl StoredAt {
 
     /// Reads the definition of a reaction.
     pub(super) async fn read(store: &SharedStore, name: &str) -> Result<Option<Self>, ReactionsError> {
-        let found = store.document(&names::definition(name)?).await?;
+        let found = store.document(&keys::definition(name)?).await?;
         Ok(found.as_ref().map(Self::of).transpose()?)
     }
 
     /// Builds the batch that replaces this definition by another one.
     pub(super) fn replace(&self, name: &str, next: &Stored) -> Result<Batch, InvalidInput> {
         let expect = Expect::Exact(self.version);
-        Ok(Batch::new().put(&names::definition(name)?, expect, Payload::of(next)?))
+        Ok(Batch::new().put(&keys::definition(name)?, expect, Payload::of(next)?))
     }
 }

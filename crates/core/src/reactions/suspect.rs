@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::decide::{Granted, Recorded, Rules};
 use super::error::ReactionsError;
-use super::names;
+use super::keys;
 use crate::clock::Due;
 use crate::payload::Payload;
 use crate::store::{Batch, Expect, Grant, SharedStore, WorkRow};
@@ -28,7 +28,7 @@ pub(super) async fn record(
     work: &LeasedWork,
 ) -> Result<Option<u32>, ReactionsError> {
     let row = &grant.row;
-    let Ok(key) = names::suspect(&row.key) else { return Ok(Some(row.attempts)) };
+    let Ok(key) = keys::suspect(&row.key) else { return Ok(Some(row.attempts)) };
     let found = store.document(&key).await?.and_then(|found| found.value.parse::<Recorded>().ok());
     let granted =
         Granted { attempts: row.attempts, takeovers: row.takeovers, has_failed: row.last_error.is_some() };
@@ -42,7 +42,7 @@ pub(super) async fn record(
 
 /// Adds to a batch that blocks a row that its record is removed: an unblocked row has all its attempts again.
 pub(super) fn forget(batch: Batch, row: &WorkRow) -> Batch {
-    match names::suspect(&row.key) {
+    match keys::suspect(&row.key) {
         Ok(key) if row.takeovers > 0 => batch.delete(&key, Expect::Any),
         _ => batch,
     }

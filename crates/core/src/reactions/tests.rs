@@ -1,13 +1,13 @@
 //! Tests of start, shutdown and lost responses of the store, which the test kit does not cover.
 
 mod answers;
-mod ending;
+mod shutdown;
 mod starting;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Reaction, Reactions, names};
+use super::{Reaction, Reactions, keys};
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::*;
@@ -55,7 +55,7 @@ fn noting(name: &str) -> Reaction {
 }
 
 async fn row(store: &SharedStore, reaction: &str, key: &Key) -> WorkRow {
-    store.work(&names::row(reaction, key).unwrap()).await.unwrap().unwrap()
+    store.work(&keys::row(reaction, key).unwrap()).await.unwrap().unwrap()
 }
 
 /// Waits for a result, with a time limit.

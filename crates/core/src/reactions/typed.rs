@@ -11,9 +11,9 @@ use std::ops::Deref;
 use super::context::ReactionCtx;
 use super::effects::Effects;
 use super::error::ReactionsError;
-use super::reaction::{Answer, Reaction};
+use super::reaction::{HandlerFuture, Reaction};
 use crate::error::InvalidInput;
-use crate::events::{Aggregate, Context, EventDecoder, EventNames, TypedEvent};
+use crate::events::{Aggregate, EventDecoder, EventMetadata, EventNames, TypedEvent};
 use crate::failure::Failure;
 use crate::key::{Arg, KeyPrefix};
 use crate::store::{Event, NewEvent};
@@ -63,7 +63,7 @@ impl Reaction {
 ///
 /// An event that does not fit the enum of the aggregate is a permanent failure: its key is blocked, or the event is
 /// [parked](super::WhenExhausted). An event of a newer shape is deferred, so that a newer program can handle it. A type
-/// that is not in the enum is skipped if the schema says [`Unknown::Skip`](crate::events::Unknown::Skip).
+/// that is not in the enum is skipped if the schema says [`Unknown::Skip`](crate::events::UnknownEvents::Skip).
 #[must_use = "it does nothing without a handler"]
 pub struct TypedReaction<A> {
     reaction: Reaction,
@@ -113,7 +113,7 @@ impl<A: Aggregate> TypedReaction<A> {
 }
 
 /// Awaits a handler. There is none if every event was skipped.
-fn finish<Fut, R>(run: Result<Option<Fut>, Failure>) -> Answer
+fn finish<Fut, R>(run: Result<Option<Fut>, Failure>) -> HandlerFuture
 where
     Fut: Future<Output = Result<R, Failure>> + Send + 'static,
     R: Into<Effects> + 'static,
@@ -148,7 +148,7 @@ impl EventCtx {
 
     /// Returns the context for consequences of the event, as [`ReactionCtx::context`] does.
     #[must_use]
-    pub fn context(&self) -> Context {
+    pub fn context(&self) -> EventMetadata {
         self.ctx.context(&self.event)
     }
 

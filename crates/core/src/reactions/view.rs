@@ -6,14 +6,14 @@ use serde::{Serialize, Serializer};
 
 use super::definition::head;
 use super::error::ReactionsError;
-use super::names::{self, Row};
+use super::filter::ReactionFilter;
+use super::inbox;
+use super::keys::{self, Row};
 use super::operator::Operator;
 use super::parked::Note;
-use super::routed;
 use super::stored::Stored;
-use super::which::Which;
 use crate::clock::Timestamp;
-use crate::id::{EventType, Fence, Lane, Owner, Position};
+use crate::id::{EventType, Fence, Owner, Position, QueueName};
 use crate::key::Key;
 use crate::store::{Blocked, Event, Get, LogQuery, Page, PageOf, StreamQuery, WorkRow};
 
@@ -26,7 +26,7 @@ const KEY_LOOK: usize = 100;
 
 /// The lag of a router or a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Lag {
+pub struct ReactionLag {
     /// The number of waiting events.
     pub events: u64,
     /// Whether there may be more waiting events, because not all were read.
@@ -43,7 +43,7 @@ fn seconds<S: Serializer>(time: &Duration, out: S) -> Result<S::Ok, S::Error> {
 
 /// One key of a reaction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct KeyView {
+pub struct ReactionKeyView {
     /// The reaction.
     pub reaction: String,
     /// The key.
@@ -51,7 +51,7 @@ pub struct KeyView {
     /// The position in the stream or inbox that it follows.
     pub position: Option<Position>,
     /// The lag of the key.
-    pub lag: Lag,
+    pub lag: ReactionLag,
     /// When the key is next due; `None` when it rests.
     #[serde(rename = "due_at")]
     pub due: Option<Timestamp>,
@@ -83,7 +83,7 @@ pub struct ReactionView {
     pub revision: u32,
     /// The queue of its rows.
     #[serde(rename = "queue")]
-    pub lane: Lane,
+    pub lane: QueueName,
     /// The event types that it subscribes to; empty for all.
     pub types: Vec<EventType>,
     /// Whether it chooses keys; otherwise they are streams.
@@ -97,7 +97,7 @@ pub struct ReactionView {
     /// The last position of the log.
     pub head: Position,
     /// The lag of the routing.
-    pub lag: Lag,
+    pub lag: ReactionLag,
     /// The reason and the start of the router's block.
     pub blocked: Option<Blocked>,
     /// The owner of the router's lease.
@@ -111,7 +111,7 @@ pub struct ReactionView {
 
 /// A parked event (dead letter).
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Parked {
+pub struct ParkedEvent {
     /// The reaction.
     pub reaction: String,
     /// The key that it belongs to.
@@ -135,7 +135,11 @@ impl Operator {
     ///
     /// # Errors
     /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
-    pub async fn keys(&self, which: &Which, page: Page) -> Result<PageOf<KeyView>, ReactionsError> {
+    pub async fn keys(
+        &self,
+        which: &ReactionFilter,
+        page: Page,
+    ) -> Result<PageOf<ReactionKeyView>, ReactionsError> {
         which.check()?;
         let noted = match &which.reaction {
             Some(name) => Some(self.definition(name).await?.stored),
@@ -156,7 +160,7 @@ impl Operator {
                 None => self.definition(&reaction).await?.stored,
             };
             let lag = self.lag(&row, &noted, found.now).await?;
-            rows.push(KeyView::of(reaction, key, row, lag));
+            rows.push(ReactionKeyView::of(reaction, key, row, lag));
         }
         Ok(PageOf { rows, next: found.next, now: found.now })
     }
@@ -168,14 +172,14 @@ impl Operator {
     pub async fn reactions(&self) -> Result<Vec<ReactionView>, ReactionsError> {
         let mut views = Vec::new();
         for (name, noted) in self.definitions().await? {
-            let mut found = self.store.read(&[Get::Work(names::router(&name)?)]).await?;
+            let mut found = self.store.read(&[Get::Work(keys::router(&name)?)]).await?;
             let (router, now) = (found.take_work(0), found.now);
             let position = router.as_ref().and_then(|row| row.position).unwrap_or(Position(0));
             let lease = router.as_ref().and_then(|row| row.lease.clone());
-            let rows = Which::of(name.as_str());
+            let rows = ReactionFilter::of(name.as_str());
             views.push(ReactionView {
                 keys: self.store.count_work(&rows.filter()?).await?,
-                blocked_keys: self.store.count_work(&rows.that_are_blocked().filter()?).await?,
+                blocked_keys: self.store.count_work(&rows.blocked_only().filter()?).await?,
                 lag: self.routing_lag(&noted, position, now).await?,
                 head: head(&self.store).await?,
                 position,
@@ -198,31 +202,44 @@ impl Operator {
     ///
     /// # Errors
     /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
-    pub async fn parked(&self, reaction: &str, page: Page) -> Result<PageOf<Parked>, ReactionsError> {
+    pub async fn parked(&self, reaction: &str, page: Page) -> Result<PageOf<ParkedEvent>, ReactionsError> {
         self.definition(reaction).await?;
-        let found = self.store.documents(&names::all_parked(reaction), page).await?;
+        let found = self.store.documents(&keys::all_parked(reaction), page).await?;
         let mut rows = Vec::with_capacity(found.rows.len());
         for document in &found.rows {
-            let Some((key, _)) = names::read_parked(&document.key) else { continue };
+            let Some((key, _)) = keys::read_parked(&document.key) else { continue };
             let Note { event, error, attempts, at, replays, .. } = Note::read(document)?;
-            rows.push(Parked { reaction: reaction.to_owned(), key, event, error, attempts, at, replays });
+            rows.push(ParkedEvent {
+                reaction: reaction.to_owned(),
+                key,
+                event,
+                error,
+                attempts,
+                at,
+                replays,
+            });
         }
         Ok(PageOf { rows, next: found.next, now: found.now })
     }
 
     /// Returns the lag of a row behind its stream or inbox, reading backward from the end.
-    async fn lag(&self, row: &WorkRow, noted: &Stored, now: Timestamp) -> Result<Lag, ReactionsError> {
-        let Some(follow) = &row.follow else { return Ok(Lag::default()) };
+    async fn lag(
+        &self,
+        row: &WorkRow,
+        noted: &Stored,
+        now: Timestamp,
+    ) -> Result<ReactionLag, ReactionsError> {
+        let Some(follow) = &row.follow else { return Ok(ReactionLag::default()) };
         let newest = self.store.read_stream(StreamQuery::backward(follow, KEY_LOOK)).await?;
         let seen = row.position.unwrap_or(Position(0));
         let pending = newest.events.iter().take_while(|event| event.position > seen);
         let chooses = noted.facts.keyed;
         let at =
-            |event: &Event| if chooses { routed::original(event).ok().map(|e| e.at) } else { Some(event.at) };
+            |event: &Event| if chooses { inbox::original(event).ok().map(|e| e.at) } else { Some(event.at) };
         let waiting: Vec<&Event> = pending.filter(|event| chooses || noted.wants(event)).collect();
         let at_least = !newest.end && newest.events.last().is_some_and(|event| event.position > seen);
         let behind = waiting.last().and_then(|event| at(event)).map_or(Duration::ZERO, |at| now.since(at));
-        Ok(Lag { events: waiting.len() as u64, at_least, behind })
+        Ok(ReactionLag { events: waiting.len() as u64, at_least, behind })
     }
 
     async fn routing_lag(
@@ -230,7 +247,7 @@ impl Operator {
         noted: &Stored,
         position: Position,
         now: Timestamp,
-    ) -> Result<Lag, ReactionsError> {
+    ) -> Result<ReactionLag, ReactionsError> {
         let mut after = position;
         for _ in 0..PAGES {
             let query = LogQuery { filter: noted.filter(), ..LogQuery::after(after, LOOK) };
@@ -241,16 +258,16 @@ impl Operator {
                 (None, Some(scanned)) if !page.end && scanned > after => after = scanned,
                 (first, _) => {
                     let behind = first.map_or(Duration::ZERO, |event| now.since(event.at));
-                    return Ok(Lag { events: waiting.len() as u64, at_least: !page.end, behind });
+                    return Ok(ReactionLag { events: waiting.len() as u64, at_least: !page.end, behind });
                 }
             }
         }
-        Ok(Lag { at_least: true, ..Lag::default() })
+        Ok(ReactionLag { at_least: true, ..ReactionLag::default() })
     }
 }
 
-impl KeyView {
-    fn of(reaction: String, key: Key, row: WorkRow, lag: Lag) -> Self {
+impl ReactionKeyView {
+    fn of(reaction: String, key: Key, row: WorkRow, lag: ReactionLag) -> Self {
         let WorkRow { position, due, attempts, takeovers, last_error, blocked, lease, .. } = row;
         let owner = lease.as_ref().map(|lease| lease.owner.clone());
         let (until, fence) =

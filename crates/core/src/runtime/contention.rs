@@ -71,7 +71,7 @@ enum Phase {
 
 /// The action of a driver before its next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum WriteTurn {
     /// Writes.
     Write,
     /// Reads before it writes: another writer may have used the pause.
@@ -99,10 +99,10 @@ impl Default for Contention {
 
 impl Contention {
     /// Decides about the next write.
-    pub(crate) fn next(&mut self, now: Instant) -> Turn {
+    pub(crate) fn next(&mut self, now: Instant) -> WriteTurn {
         let since = match self.phase {
-            Phase::Foreign { .. } => return Turn::Wait,
-            Phase::Attempt { .. } => return Turn::Write,
+            Phase::Foreign { .. } => return WriteTurn::Wait,
+            Phase::Attempt { .. } => return WriteTurn::Write,
             Phase::Own { since } => since,
         };
         let idle = self.last_write.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
@@ -112,10 +112,14 @@ impl Contention {
             if idle >= MEMORY {
                 (self.unused, self.foreign_write) = (0, None);
             }
-            return if self.foreign_write.is_some() { Turn::Read } else { Turn::Write };
+            return if self.foreign_write.is_some() { WriteTurn::Read } else { WriteTurn::Write };
         }
         let turn = self.own_turn() * (1 << self.unused.min(self.max_unused(now)));
-        if now.saturating_duration_since(since) < turn { Turn::Write } else { Turn::Gap(self.gap()) }
+        if now.saturating_duration_since(since) < turn {
+            WriteTurn::Write
+        } else {
+            WriteTurn::Gap(self.gap())
+        }
     }
 
     /// Records that a gap passed unused: a new turn starts.

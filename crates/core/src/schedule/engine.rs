@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::job::Job;
+use super::definition::Schedule;
+use super::execution::Job;
+use super::reconcile;
 use super::scheduler::SchedulerStats;
-use super::survey;
-use super::task::Schedule;
 use crate::clock::Timestamp;
-use crate::id::Lane;
+use crate::id::QueueName;
 use crate::store::Grant;
 use crate::telemetry::{Count, SCHEDULE_RUNS};
 use crate::worker::{ClaimSpec, Engine, LeasedWork, Metered, Worker};
@@ -26,7 +26,7 @@ const RECONCILE: Duration = Duration::from_secs(30);
 pub struct ScheduleEngine {
     pub(super) worker: Arc<Worker>,
     pub(super) name: String,
-    pub(super) lane: Lane,
+    pub(super) lane: QueueName,
     pub(super) tasks: BTreeMap<String, Arc<Schedule>>,
     pub(super) counters: Counters,
     pub(super) reconciled: Mutex<Reconciled>,
@@ -110,7 +110,7 @@ impl Engine for ScheduleEngine {
         if let Some(now) = now
             && self.reconciled.lock().is_due(now)
         {
-            survey::look(self).await;
+            reconcile::reconcile(self).await;
         }
     }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::names;
-use super::tick::Kind;
+use super::keys;
+use super::tick::TickKind;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::StreamVersion;
@@ -20,15 +20,15 @@ const ERROR_BYTES: usize = 4_096;
 
 /// A run that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct TickEntry {
     /// The time of the fire.
     pub fire: Timestamp,
     /// The cause of the run.
-    pub kind: Kind,
+    pub kind: TickKind,
     /// The attempt number.
     pub attempt: u32,
     /// The outcome of the run.
-    pub outcome: Outcome,
+    pub outcome: TickOutcome,
     /// The start of the run.
     pub began: Timestamp,
     /// The end of the run, or the time at which the end was noticed.
@@ -43,7 +43,7 @@ pub struct Entry {
 /// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum TickOutcome {
     /// The run succeeded.
     Succeeded,
     /// A run of a workflow was started.
@@ -59,7 +59,7 @@ pub enum Outcome {
     Interrupted,
 }
 
-impl Outcome {
+impl TickOutcome {
     /// Returns the name of the outcome.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -74,7 +74,7 @@ impl Outcome {
 }
 
 /// Returns the batch that adds entries.
-pub(super) fn add(task: &str, entries: impl IntoIterator<Item = Entry>) -> Result<Batch, InvalidInput> {
+pub(super) fn add(task: &str, entries: impl IntoIterator<Item = TickEntry>) -> Result<Batch, InvalidInput> {
     let mut events = Vec::new();
     for mut entry in entries {
         if let Some(error) = &mut entry.error {
@@ -85,7 +85,7 @@ pub(super) fn add(task: &str, entries: impl IntoIterator<Item = Entry>) -> Resul
     if events.is_empty() {
         return Ok(Batch::new());
     }
-    Ok(Batch::new().append(&names::task(task)?, Expect::Any, events))
+    Ok(Batch::new().append(&keys::task(task)?, Expect::Any, events))
 }
 
 /// Returns the batch that removes old entries, when there are enough of them.
@@ -100,7 +100,11 @@ pub(super) async fn trim(store: &SharedStore, task: &Key, keep: u32) -> Result<B
 }
 
 /// Reads the newest entries, newest first. Entries that cannot be decoded are skipped.
-pub(super) async fn read(store: &SharedStore, task: &Key, limit: usize) -> Result<Vec<Entry>, StoreError> {
+pub(super) async fn read(
+    store: &SharedStore,
+    task: &Key,
+    limit: usize,
+) -> Result<Vec<TickEntry>, StoreError> {
     let page = store.read_stream(StreamQuery::backward(task, limit)).await?;
     Ok(page.events.iter().filter_map(|event| event.payload.parse().ok()).collect())
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::tick::Kind;
+use super::tick::TickKind;
 use crate::clock::{Timestamp, millis};
-use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Progress, Repeat, Span, Timetable, Zone};
+use crate::model::cron::{CatchUp, CronError, DstGap, DstOverlap, Overlap, Progress, Recurrence, Span, Zone};
 use crate::model::retry::RetryPolicy;
 
 /// The stored state of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskRecord {
+pub struct ScheduleRecord {
     /// The name of the task.
     pub name: String,
     /// The times of the task: `30 2 * * *`, `@every 10m` or `@at 2026-03-29T01:00:00Z`.
@@ -42,8 +42,8 @@ pub struct TaskRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Spec {
     pub(super) zone: String,
-    pub(super) gap: Gap,
-    pub(super) repeat: Repeat,
+    pub(super) gap: DstGap,
+    pub(super) repeat: DstOverlap,
     pub(super) catch_up: CatchUp,
     pub(super) overlap: Overlap,
     #[serde(rename = "spread_ms", with = "millis")]
@@ -62,7 +62,7 @@ pub(super) struct Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Begun {
     pub(super) fire: Timestamp,
-    pub(super) kind: Kind,
+    pub(super) kind: TickKind,
     pub(super) attempt: u32,
     /// The number of consecutive attempts of this fire that were lost with their process.
     #[serde(default)]
@@ -74,7 +74,7 @@ pub(super) struct Begun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Retrying {
     pub(super) fire: Timestamp,
-    pub(super) kind: Kind,
+    pub(super) kind: TickKind,
     pub(super) attempt: u32,
     pub(super) at: Timestamp,
 }
@@ -90,7 +90,7 @@ pub(super) struct Paused {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     #[serde(flatten)]
-    pub(super) task: TaskRecord,
+    pub(super) task: ScheduleRecord,
     pub(super) spec: Spec,
     pub(super) scheduler: String,
     /// A description of the action.
@@ -131,10 +131,10 @@ pub(super) struct Record {
 
 impl Record {
     /// Returns the timetable of the task.
-    pub(super) fn timetable(&self) -> Result<Timetable, CronError> {
+    pub(super) fn timetable(&self) -> Result<Recurrence, CronError> {
         let Spec { zone, gap, repeat, spread, jitter, .. } = &self.spec;
         let mut timetable =
-            Timetable::new(&self.task.name, self.task.cron_expression.parse()?, Zone::parse(zone)?);
+            Recurrence::new(&self.task.name, self.task.cron_expression.parse()?, Zone::parse(zone)?);
         (timetable.gap, timetable.repeat, timetable.anchor) = (*gap, *repeat, self.anchor);
         (timetable.spread, timetable.jitter) = (*spread, *jitter);
         Ok(timetable)

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use super::definition::Schedule;
 use super::engine::{Counters, Reconciled, ScheduleEngine};
 use super::error::ScheduleError;
-use super::task::Schedule;
-use super::{names, register};
+use super::{keys, registration};
 use crate::runtime::timer::sleep_until;
 use crate::store::{SharedStore, WorkFilter};
 use crate::worker::{Worker, WorkerHandle, WorkerOptions, idle, is_idle, worker_setters};
@@ -33,7 +33,7 @@ struct Options {
 impl Scheduler {
     /// Creates a scheduler on this store.
     pub fn new(store: SharedStore) -> Self {
-        let options = Options { name: names::DEFAULT_SCHEDULER.to_owned(), worker: WorkerOptions::default() };
+        let options = Options { name: keys::DEFAULT_SCHEDULER.to_owned(), worker: WorkerOptions::default() };
         Self { store, tasks: Vec::new(), options }
     }
 
@@ -60,8 +60,8 @@ impl Scheduler {
     pub async fn start(self) -> Result<WorkerHandle<ScheduleEngine>, ScheduleError> {
         let Self { store, tasks, options } = self;
         tokio::runtime::Handle::try_current().map_err(|_| ScheduleError::NoRuntime)?;
-        names::check("the name of a scheduler", &options.name)?;
-        let lane = names::lane(&options.name)?;
+        keys::check("the name of a scheduler", &options.name)?;
+        let lane = keys::queue(&options.name)?;
         let now = store.now().await?;
         let mut known = BTreeMap::new();
         for task in tasks {
@@ -71,7 +71,7 @@ impl Scheduler {
                 return Err(ScheduleError::Twice { task: name });
             }
         }
-        register::all(&store, &options.name, &known).await?;
+        registration::all(&store, &options.name, &known).await?;
         let worker = Worker::new(store, options.worker)?;
         let (name, tasks) = (options.name, known);
         let (counters, reconciled) = (Counters::default(), Mutex::new(Reconciled::new()));
@@ -100,7 +100,7 @@ impl WorkerHandle<ScheduleEngine> {
     ///
     /// # Cancel safety
     /// Cancel safe: it only reads.
-    pub async fn settle(&self) -> Result<(), ScheduleError> {
+    pub async fn quiesce(&self) -> Result<(), ScheduleError> {
         let worker = self.worker();
         let mut hints = worker.store.watch();
         loop {

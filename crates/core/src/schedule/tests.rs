@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::change::{self, Ended, Next};
+use super::definition::Schedule;
 use super::record::Record;
-use super::task::Schedule;
+use super::transition::{self, Ended, Next};
 use crate::clock::Timestamp;
 use crate::failure::Failure;
 use crate::payload::Payload;
@@ -23,9 +23,14 @@ fn a_record_is_the_same_text_every_time() {
     let mut record = record();
     let now = at("2026-01-05T01:30:10Z");
     let timetable = record.timetable().unwrap();
-    let (Next::Run(run), None) = change::next(&mut record, &timetable, now) else { panic!("it is due") };
-    let begun = change::begin(&mut record, run, "here/1", now);
-    change::end(&mut record, &begun, &Ended::Failed(Failure::new("no paper")), at("2026-01-05T01:30:20Z"));
+    let (Next::Run(run), None) = transition::next(&mut record, &timetable, now) else { panic!("it is due") };
+    let begun = transition::begin(&mut record, run, "here/1", now);
+    transition::end(
+        &mut record,
+        &begun,
+        &Ended::Failed(Failure::new("no paper")),
+        at("2026-01-05T01:30:20Z"),
+    );
     let text = Payload::of(&record).unwrap();
     let task = r#"{"name":"report","cron_expression":"30 2 * * *","retry_delay_ms":300000,"#.to_owned()
         + r#""last_failure_time":"2026-01-05T01:30:20Z","last_attempt_time":"2026-01-05T01:30:10Z","#
@@ -41,11 +46,13 @@ fn what_was_begun_and_not_ended_runs_again_under_the_same_fire() {
     let mut record = record();
     let (now, later) = (at("2026-01-05T01:30:10Z"), at("2026-01-05T01:40:00Z"));
     let timetable = record.timetable().unwrap();
-    let (Next::Run(first), None) = change::next(&mut record, &timetable, now) else { panic!("it is due") };
-    record.running = Some(change::begin(&mut record, first, "here/1", now));
-    let (next, lost) = change::next(&mut record, &timetable, later);
+    let (Next::Run(first), None) = transition::next(&mut record, &timetable, now) else {
+        panic!("it is due")
+    };
+    record.running = Some(transition::begin(&mut record, first, "here/1", now));
+    let (next, lost) = transition::next(&mut record, &timetable, later);
     let Next::Run(second) = next else { panic!("it is due again") };
     assert_eq!((second.fire, second.attempt, second.lost), (first.fire, 2, 1));
     assert_eq!(lost.map(|entry| entry.outcome.word()), Some("lost"));
-    assert_eq!(change::wake(&record, &timetable, later), Some(at("2026-01-06T01:30:00Z")));
+    assert_eq!(transition::wake(&record, &timetable, later), Some(at("2026-01-06T01:30:00Z")));
 }

@@ -12,7 +12,7 @@ use crate::store::SharedStore;
 /// The cause of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum TickKind {
     /// The timetable.
     Scheduled,
     /// An operator request: see [`Schedules::run_now`](super::Schedules::run_now).
@@ -26,7 +26,7 @@ pub enum Kind {
 pub struct Tick {
     pub(super) task: Arc<str>,
     pub(super) time: Timestamp,
-    pub(super) kind: Kind,
+    pub(super) kind: TickKind,
     pub(super) attempt: u32,
     pub(super) store: SharedStore,
     pub(super) token: CancellationToken,
@@ -48,7 +48,7 @@ impl Tick {
 
     /// Returns the cause of the run.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TickKind {
         self.kind
     }
 

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::change;
-use super::record::{Record, TaskRecord};
+use super::record::{Record, ScheduleRecord};
+use super::transition;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::store::{Document, WorkRow};
@@ -11,7 +11,7 @@ use crate::store::{Document, WorkRow};
 /// The current activity of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
-pub enum Doing {
+pub enum ScheduleActivity {
     /// The task is running.
     Runs {
         /// The process that runs it.
@@ -59,10 +59,10 @@ pub enum Doing {
 
 /// A task and its activity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TaskView {
+pub struct ScheduleView {
     /// The record of the task.
     #[serde(flatten)]
-    pub record: TaskRecord,
+    pub record: ScheduleRecord,
     /// The zone of the times.
     pub zone: String,
     /// The name of the scheduler.
@@ -70,7 +70,7 @@ pub struct TaskView {
     /// A short description of the action: a function, or the workflow that it starts.
     pub action: String,
     /// The current activity.
-    pub doing: Doing,
+    pub doing: ScheduleActivity,
     /// The next fire on the timetable.
     pub next: Option<Timestamp>,
     /// The number of runs that ended.
@@ -83,7 +83,7 @@ pub struct TaskView {
     pub open: usize,
 }
 
-impl TaskView {
+impl ScheduleView {
     pub(super) fn of(document: &Document, row: Option<&WorkRow>, now: Timestamp) -> Self {
         match document.value.parse::<Record>() {
             Ok(record) => Self::read(record, row, now),
@@ -95,12 +95,12 @@ impl TaskView {
         let (next, doing) = match record.timetable() {
             Ok(timetable) => {
                 let mut progress = record.progress.clone();
-                progress.look(now);
-                let wake = change::wake(&Record { running: None, ..record.clone() }, &timetable, now);
+                progress.observe(now);
+                let wake = transition::wake(&Record { running: None, ..record.clone() }, &timetable, now);
                 let open = record.archived.is_none() && record.paused.is_none();
                 (progress.next(&timetable).filter(|_| open), doing(&record, row, wake, now))
             }
-            Err(error) => (None, Doing::Broken { reason: error.to_string() }),
+            Err(error) => (None, ScheduleActivity::Broken { reason: error.to_string() }),
         };
         Self {
             zone: record.spec.zone,
@@ -121,7 +121,7 @@ impl TaskView {
             Some(crate::key::Arg::Str(name)) => name,
             _ => document.key.to_string(),
         };
-        let record = TaskRecord {
+        let record = ScheduleRecord {
             name,
             cron_expression: String::new(),
             retry_delay_ms: 0,
@@ -136,7 +136,7 @@ impl TaskView {
             zone: String::new(),
             scheduler: String::new(),
             action: String::new(),
-            doing: Doing::Broken { reason: error.to_string() },
+            doing: ScheduleActivity::Broken { reason: error.to_string() },
             next: None,
             runs: 0,
             failures: 0,
@@ -146,21 +146,26 @@ impl TaskView {
     }
 }
 
-fn doing(record: &Record, row: Option<&WorkRow>, wake: Option<Timestamp>, now: Timestamp) -> Doing {
+fn doing(
+    record: &Record,
+    row: Option<&WorkRow>,
+    wake: Option<Timestamp>,
+    now: Timestamp,
+) -> ScheduleActivity {
     if let (Some(begun), Some(lease)) = (&record.running, row.and_then(|row| row.lease.as_ref())) {
         let by = record.task.scheduler_identifier.clone().unwrap_or_else(|| lease.owner.to_string());
-        return Doing::Runs { by, fire: begun.fire, until: lease.until };
+        return ScheduleActivity::Runs { by, fire: begun.fire, until: lease.until };
     }
     if let Some(since) = record.archived {
-        return Doing::Archived { since };
+        return ScheduleActivity::Archived { since };
     }
     if let Some(blocked) = row.and_then(|row| row.blocked.as_ref()) {
-        return Doing::Blocked { reason: blocked.reason.clone() };
+        return ScheduleActivity::Blocked { reason: blocked.reason.clone() };
     }
     match (&record.paused, wake, record.task.pending_retry_until) {
-        (_, Some(wake), _) if wake <= now => Doing::Due,
-        (Some(paused), ..) => Doing::Paused { since: paused.since, reason: paused.reason.clone() },
-        (None, Some(wake), Some(retry)) if wake == retry => Doing::Retries { at: retry },
-        (None, wake, _) => Doing::Waits { until: wake },
+        (_, Some(wake), _) if wake <= now => ScheduleActivity::Due,
+        (Some(paused), ..) => ScheduleActivity::Paused { since: paused.since, reason: paused.reason.clone() },
+        (None, Some(wake), Some(retry)) if wake == retry => ScheduleActivity::Retries { at: retry },
+        (None, wake, _) => ScheduleActivity::Waits { until: wake },
     }
 }

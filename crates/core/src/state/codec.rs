@@ -37,7 +37,7 @@ pub(super) trait Codec<T>: Send + Sync {
     /// Encodes a draft.
     fn write(&self, draft: &T) -> Result<Content, String>;
     /// Marks the draft as written.
-    fn settle(&self, _draft: &mut T) {}
+    fn mark_written(&self, _draft: &mut T) {}
 }
 
 /// A codec that stores the value unchanged.

@@ -20,7 +20,7 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 
-use super::Options;
+use super::StateOptions;
 use super::codec::{Codec, Value};
 use super::error::{Stage, StateError};
 use super::history::History;
@@ -41,7 +41,7 @@ use crate::telemetry;
 static DRIVERS: Background = Background::multi_thread("tidelock-state");
 
 /// The source location of a mutation request.
-pub(super) type Place = &'static Location<'static>;
+pub(super) type CallSite = &'static Location<'static>;
 /// A validation of a new value.
 pub(super) type Check<T> = Arc<dyn Fn(&T) -> Result<(), String> + Send + Sync>;
 
@@ -49,7 +49,7 @@ pub(super) type Check<T> = Arc<dyn Fn(&T) -> Result<(), String> + Send + Sync>;
 pub(super) struct Combiner<T> {
     pub(super) store: SharedStore,
     pub(super) key: Key,
-    pub(super) options: Options,
+    pub(super) options: StateOptions,
     pub(super) observer: Option<Arc<dyn Observer>>,
     pub(super) history: Option<History>,
     pub(super) check: Option<Check<T>>,
@@ -57,7 +57,7 @@ pub(super) struct Combiner<T> {
     pub(super) number: u64,
     queue: Mutex<Queue<T>>,
     /// Held by the driver while it works on a batch.
-    known: tokio::sync::Mutex<Known<T>>,
+    known: tokio::sync::Mutex<CachedRecord<T>>,
 }
 
 struct Queue<T> {
@@ -67,7 +67,7 @@ struct Queue<T> {
 }
 
 /// The driver's knowledge of the record between two batches.
-struct Known<T> {
+struct CachedRecord<T> {
     carried: Option<Carried<T>>,
     contention: Contention,
 }
@@ -78,7 +78,7 @@ pub(super) struct Pending<T> {
     pub(super) mutation: Arc<Mutation>,
     pub(super) within: Within,
     pub(super) since: Instant,
-    pub(super) place: Place,
+    pub(super) place: CallSite,
 }
 
 pub(super) enum Work<T> {
@@ -102,7 +102,7 @@ struct Ran<T> {
     mutation: Arc<Mutation>,
     within: Within,
     since: Instant,
-    place: Place,
+    place: CallSite,
     /// Whether the change is in the draft.
     fine: bool,
     /// The reason why the change is not in the draft, unless the mutator itself reports it.
@@ -110,7 +110,7 @@ struct Ran<T> {
 }
 
 impl<T: Value> Combiner<T> {
-    pub(super) fn new(store: SharedStore, key: Key, options: Options, codec: Arc<dyn Codec<T>>) -> Self {
+    pub(super) fn new(store: SharedStore, key: Key, options: StateOptions, codec: Arc<dyn Codec<T>>) -> Self {
         Self {
             store,
             key,
@@ -121,7 +121,7 @@ impl<T: Value> Combiner<T> {
             codec,
             number: reentry::next_number(),
             queue: Mutex::new(Queue { waiting: VecDeque::new(), driven: false }),
-            known: tokio::sync::Mutex::new(Known { carried: None, contention: Contention::default() }),
+            known: tokio::sync::Mutex::new(CachedRecord { carried: None, contention: Contention::default() }),
         }
     }
 
@@ -174,7 +174,7 @@ impl<T: Value> Combiner<T> {
     }
 
     /// Runs a batch of one kind.
-    async fn carry_out(&self, batch: Vec<Pending<T>>) {
+    async fn run_batch(&self, batch: Vec<Pending<T>>) {
         if batch.first().is_some_and(|first| first.work.is_delta()) {
             self.merge(batch).await;
         } else {
@@ -211,7 +211,7 @@ async fn drive<T: Value>(combiner: Arc<Combiner<T>>) {
             driver.ended = true;
             return;
         }
-        if let Err(panic) = AssertUnwindSafe(combiner.carry_out(batch)).catch_unwind().await {
+        if let Err(panic) = AssertUnwindSafe(combiner.run_batch(batch)).catch_unwind().await {
             let reason = text(&*panic);
             tracing::error!(target: telemetry::STATE, key = %combiner.key, reason, "mutation driver panicked");
             dispose(panic);

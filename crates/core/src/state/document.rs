@@ -15,7 +15,7 @@ use super::combiner::Combiner;
 use super::error::{MutateError, StateError};
 use super::schema::Schema;
 use super::submit::Turns;
-use super::watch::Versions;
+use super::watch::WatchStream;
 use super::{Mutated, Versioned};
 use crate::payload::Payload;
 use crate::store::{Batch, Expect};
@@ -159,9 +159,9 @@ impl<T: Record> Document<T> {
     }
 
     /// Returns the versions of the document from now on.
-    pub fn watch(&self) -> Versions<Arc<T>> {
+    pub fn watch(&self) -> WatchStream<Arc<T>> {
         let cell = Arc::clone(&self.cell);
-        Versions::stored(&self.cell, move |document| {
+        WatchStream::stored(&self.cell, move |document| {
             // A document that decodes has a value.
             cell.read(document)?.value.ok_or_else(|| StateError::NotFound { key: cell.name() })
         })
@@ -306,7 +306,7 @@ impl<T: Record> Codec<Draft<T>> for WithSchema<T> {
         Payload::of(&self.schema.mark(document)?).map(Content::Is).map_err(|error| error.to_string())
     }
 
-    fn settle(&self, draft: &mut Draft<T>) {
+    fn mark_written(&self, draft: &mut Draft<T>) {
         draft.set = false;
     }
 }

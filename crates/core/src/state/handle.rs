@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use super::combiner::{Combiner, Work};
 use super::error::{MutateError, StateError};
-use super::history::Past;
+use super::history::HistoryEntry;
 use super::memory::Memory;
-use super::mutator::{Asked, AtOnce};
+use super::mutator::{AtOnce, TypedMutator};
 use super::submit::{Backing, Turns};
-use super::watch::Versions;
-use super::{Mutated, Outcome, StateValue, Versioned};
+use super::watch::WatchStream;
+use super::{Mutated, StateValue, Versioned, WriteOutcome};
 use crate::error::InvalidInput;
 use crate::id::StreamVersion;
 use crate::store::{Batch, Delta, Expect};
@@ -43,7 +43,7 @@ impl<T: StateValue> State<T> {
     /// Creates a value in memory only, with a name for errors. It never conflicts, and is lost with the process.
     #[must_use]
     pub fn memory(name: &str, value: T) -> Self {
-        let limit = super::Options::default().limit;
+        let limit = super::StateOptions::default().limit;
         Self(Turns { backing: Backing::Memory(Arc::new(Memory::new(name, value))), limit })
     }
 
@@ -144,7 +144,7 @@ impl<T: StateValue> State<T> {
     /// # Errors
     /// As [`mutate`](Self::mutate).
     #[track_caller]
-    pub fn set(&self, value: T) -> impl Future<Output = Result<Outcome, StateError>> + Send {
+    pub fn set(&self, value: T) -> impl Future<Output = Result<WriteOutcome, StateError>> + Send {
         let set = self.mutate(move |draft| *draft = value.clone());
         async { Ok(set.await?.outcome) }
     }
@@ -155,7 +155,7 @@ impl<T: StateValue> State<T> {
     /// [`StateError::Invalid`] when the result does not fit the type. The old value stays. Otherwise as
     /// [`mutate`](Self::mutate).
     #[track_caller]
-    pub fn patch(&self, patch: Value) -> impl Future<Output = Result<Outcome, StateError>> + Send {
+    pub fn patch(&self, patch: Value) -> impl Future<Output = Result<WriteOutcome, StateError>> + Send {
         let patched = self.try_mutate(move |draft: &mut T| super::patch::patched(draft, &patch));
         self.fitting(patched)
     }
@@ -164,7 +164,7 @@ impl<T: StateValue> State<T> {
     async fn fitting(
         &self,
         mutated: impl Future<Output = Result<Mutated<()>, MutateError<String>>> + Send,
-    ) -> Result<Outcome, StateError> {
+    ) -> Result<WriteOutcome, StateError> {
         match mutated.await {
             Ok(Mutated { outcome, .. }) => Ok(outcome),
             Err(MutateError::Refused(reason)) => Err(StateError::Invalid { key: self.0.name(), reason }),
@@ -183,7 +183,7 @@ impl<T: StateValue> State<T> {
         &self,
         path: &str,
         by: i64,
-    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T> {
+    ) -> impl Future<Output = Result<WriteOutcome, StateError>> + Send + use<'_, T> {
         self.deltas(vec![Delta::inc(path, by)])
     }
 
@@ -196,7 +196,7 @@ impl<T: StateValue> State<T> {
         &self,
         path: &str,
         value: V,
-    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T, V> {
+    ) -> impl Future<Output = Result<WriteOutcome, StateError>> + Send + use<'_, T, V> {
         self.deltas(vec![Delta::push(path, value)])
     }
 
@@ -210,7 +210,7 @@ impl<T: StateValue> State<T> {
         path: &str,
         name: &str,
         value: V,
-    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T, V> {
+    ) -> impl Future<Output = Result<WriteOutcome, StateError>> + Send + use<'_, T, V> {
         self.deltas(vec![Delta::set(super::patch::below(path, name), value)])
     }
 
@@ -223,7 +223,7 @@ impl<T: StateValue> State<T> {
         &self,
         path: &str,
         name: &str,
-    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T> {
+    ) -> impl Future<Output = Result<WriteOutcome, StateError>> + Send + use<'_, T> {
         self.deltas(vec![Delta::remove(super::patch::below(path, name))])
     }
 
@@ -236,16 +236,16 @@ impl<T: StateValue> State<T> {
     pub fn deltas(
         &self,
         deltas: Vec<Delta>,
-    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T> {
+    ) -> impl Future<Output = Result<WriteOutcome, StateError>> + Send + use<'_, T> {
         let place = Location::caller();
         async move {
             if let Backing::Memory(_) = &self.0.backing {
                 let merge = move |draft: &mut T| super::patch::with_deltas(draft, &deltas);
                 return self.fitting(self.0.at_once(place, merge)).await;
             }
-            let (asked, answered) = Asked::done(|_: &mut T| Ok::<(), Infallible>(()), ());
+            let (asked, answered) = TypedMutator::done(|_: &mut T| Ok::<(), Infallible>(()), ());
             let work = Work::Deltas(deltas, Box::new(AtOnce(asked)));
-            let answer = self.0.carry_out(place, work, answered).await;
+            let answer = self.0.submit(place, work, answered).await;
             answer.map(|mutated| mutated.outcome).map_err(MutateError::state)
         }
     }
@@ -292,14 +292,14 @@ impl<T: StateValue> State<T> {
     }
 
     /// Returns the versions of the value from now on, starting with the current one.
-    pub fn watch(&self) -> Versions<T> {
+    pub fn watch(&self) -> WatchStream<T> {
         match &self.0.backing {
-            Backing::Memory(memory) => Versions::in_memory(memory),
+            Backing::Memory(memory) => WatchStream::in_memory(memory),
             Backing::Store(cell) => {
                 let reader = Arc::clone(cell);
-                Versions::stored(cell, move |document| reader.read(document))
+                WatchStream::stored(cell, move |document| reader.read(document))
             }
-            Backing::Invalid(error) => Versions::invalid(error.clone()),
+            Backing::Invalid(error) => WatchStream::invalid(error.clone()),
         }
     }
 
@@ -313,7 +313,7 @@ impl<T: StateValue> State<T> {
         &self,
         before: Option<StreamVersion>,
         limit: usize,
-    ) -> Result<Vec<Past>, StateError> {
+    ) -> Result<Vec<HistoryEntry>, StateError> {
         match &self.0.backing {
             Backing::Memory(_) => Ok(Vec::new()),
             Backing::Store(cell) => super::history::history(&*cell.store, &cell.key, before, limit).await,

@@ -17,7 +17,7 @@ const WRITTEN: &str = "tidelock.state";
 /// The change of one write to a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PastChange {
+pub enum HistoryChange {
     /// The record was set to this value.
     Put(Payload),
     /// These deltas were merged into the record.
@@ -28,7 +28,7 @@ pub enum PastChange {
 
 /// One write to a record, as its history contains it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Past {
+pub struct HistoryEntry {
     /// The number of the write, counted from 0 since the history began.
     pub number: StreamVersion,
     /// The commit time, by the store's clock.
@@ -37,14 +37,14 @@ pub struct Past {
     /// The number of mutations that shared the write.
     pub mutations: usize,
     /// The change.
-    pub change: PastChange,
+    pub change: HistoryChange,
 }
 
 /// The event of a write.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct HistoryEvent {
     mutations: usize,
-    change: PastChange,
+    change: HistoryChange,
 }
 
 /// Creates the history events of one record.
@@ -58,19 +58,19 @@ impl History {
     }
 
     pub(super) fn put(&self, value: &Payload, mutations: usize) -> Result<Batch, StateError> {
-        Ok(self.tell(PastChange::Put(value.clone()), mutations)?)
+        Ok(self.batch(HistoryChange::Put(value.clone()), mutations)?)
     }
 
     pub(super) fn delete(&self, mutations: usize) -> Result<Batch, StateError> {
-        Ok(self.tell(PastChange::Delete, mutations)?)
+        Ok(self.batch(HistoryChange::Delete, mutations)?)
     }
 
     pub(super) fn merge(&self, deltas: &[Delta], mutations: usize) -> Result<Batch, ApplyError> {
-        self.tell(PastChange::Merge(deltas.to_vec()), mutations)
+        self.batch(HistoryChange::Merge(deltas.to_vec()), mutations)
     }
 
-    fn tell(&self, change: PastChange, mutations: usize) -> Result<Batch, ApplyError> {
-        Ok(told(&self.stream.clone()?, change, mutations)?)
+    fn batch(&self, change: HistoryChange, mutations: usize) -> Result<Batch, ApplyError> {
+        Ok(batch_of(&self.stream.clone()?, change, mutations)?)
     }
 }
 
@@ -79,12 +79,12 @@ impl History {
 ///
 /// # Errors
 /// [`InvalidInput`] when the key is too long for a history.
-pub fn history_batch(record: &Key, change: PastChange, mutations: usize) -> Result<Batch, InvalidInput> {
-    told(&history_key(record)?, change, mutations)
+pub fn history_batch(record: &Key, change: HistoryChange, mutations: usize) -> Result<Batch, InvalidInput> {
+    batch_of(&history_key(record)?, change, mutations)
 }
 
-fn told(stream: &Key, change: PastChange, mutations: usize) -> Result<Batch, InvalidInput> {
-    let event = NewEvent::new(EventType::new(WRITTEN)?, Payload::of(&Told { mutations, change })?);
+fn batch_of(stream: &Key, change: HistoryChange, mutations: usize) -> Result<Batch, InvalidInput> {
+    let event = NewEvent::new(EventType::new(WRITTEN)?, Payload::of(&HistoryEvent { mutations, change })?);
     Ok(Batch::new().append(stream, Expect::Any, [event]))
 }
 
@@ -107,15 +107,15 @@ pub async fn history(
     record: &Key,
     before: Option<StreamVersion>,
     limit: usize,
-) -> Result<Vec<Past>, StateError> {
+) -> Result<Vec<HistoryEntry>, StateError> {
     Ok(history_page(store, record, before, limit).await?.writes)
 }
 
 /// One page of a history, the newest write first.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PastPage {
+pub struct HistoryPage {
     /// The writes.
-    pub writes: Vec<Past>,
+    pub writes: Vec<HistoryEntry>,
     /// Whether there are no older writes.
     pub end: bool,
 }
@@ -129,26 +129,26 @@ pub async fn history_page(
     record: &Key,
     before: Option<StreamVersion>,
     limit: usize,
-) -> Result<PastPage, StateError> {
+) -> Result<HistoryPage, StateError> {
     let stream = history_key(record).map_err(ApplyError::from)?;
     let mut query = StreamQuery::backward(&stream, limit);
     if let Some(before) = before {
         let Some(last) = before.0.checked_sub(1) else {
-            return Ok(PastPage { writes: Vec::new(), end: true });
+            return Ok(HistoryPage { writes: Vec::new(), end: true });
         };
         query = query.from(StreamVersion(last));
     }
     let EventPage { events, end, .. } = store.read_stream(query).await?;
     let writes = events.iter().map(|event| past(record, event)).collect::<Result<_, _>>()?;
-    Ok(PastPage { writes, end })
+    Ok(HistoryPage { writes, end })
 }
 
-fn past(record: &Key, event: &Event) -> Result<Past, StateError> {
-    let told: Told = event.payload.parse().map_err(|error| StateError::History {
+fn past(record: &Key, event: &Event) -> Result<HistoryEntry, StateError> {
+    let told: HistoryEvent = event.payload.parse().map_err(|error| StateError::History {
         key: record.to_string(),
         event: event.version,
         reason: error.to_string(),
     })?;
-    let Told { mutations, change } = told;
-    Ok(Past { number: event.version, at: event.at, mutations, change })
+    let HistoryEvent { mutations, change } = told;
+    Ok(HistoryEntry { number: event.version, at: event.at, mutations, change })
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::codec::Value;
 use super::mutation::Mutation;
-use super::mutator::{End, Mutator, Running};
+use super::mutator::{End, Mutator, StartedMutation};
 use super::reentry::{self, Within};
-use super::{Outcome, Versioned};
+use super::{Versioned, WriteOutcome};
 use crate::id::{DocVersion, OpId};
 use crate::runtime::panic::discard;
 
@@ -38,7 +38,7 @@ impl<T: Value> Memory<T> {
     }
 
     /// Runs a mutator when its turn comes. If the future is dropped before the end, the old value stays.
-    pub(super) async fn carry_out(
+    pub(super) async fn run(
         &self,
         mut mutator: Box<dyn Mutator<T>>,
         mutation: Arc<Mutation>,
@@ -49,8 +49,8 @@ impl<T: Value> Memory<T> {
             return;
         }
         let changed = match mutator.run(value.value.clone(), &within) {
-            Running::Now(changed) => changed,
-            Running::Later(running) => running.await,
+            StartedMutation::Now(changed) => changed,
+            StartedMutation::Later(running) => running.await,
         };
         // Nothing is awaited from here on, so the change is either complete or absent.
         let Some(changed) = changed.filter(|_| mutation.write(OpId::new())) else {
@@ -59,7 +59,7 @@ impl<T: Value> Memory<T> {
         let old = std::mem::replace(&mut value.value, changed);
         value.version = DocVersion(value.version.0.saturating_add(1));
         self.changed.send_replace(value.version);
-        mutator.end(End::Did(Outcome::Committed { version: value.version }));
+        mutator.end(End::Did(WriteOutcome::Committed { version: value.version }));
         discard(old);
     }
 

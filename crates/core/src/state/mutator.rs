@@ -12,15 +12,15 @@ use tokio::sync::oneshot;
 
 use super::error::{MutateError, StateError};
 use super::reentry::{Polled, Within};
-use super::{Mutated, Outcome};
+use super::{Mutated, WriteOutcome};
 
 /// The result for a caller.
-pub(super) type Answer<R, E> = Result<Result<Mutated<R>, MutateError<E>>, Panic>;
+pub(super) type MutateResult<R, E> = Result<Result<Mutated<R>, MutateError<E>>, Panic>;
 /// The panic of a mutator, for its caller.
 pub(super) type Panic = Box<dyn Any + Send>;
 
 /// A started mutation: the new draft, or nothing when the mutator refused or panicked.
-pub(super) enum Running<T> {
+pub(super) enum StartedMutation<T> {
     Now(Option<T>),
     Later(Pin<Box<dyn Future<Output = Option<T>> + Send>>),
 }
@@ -28,7 +28,7 @@ pub(super) enum Running<T> {
 /// A mutator of a draft, which reports the result to its caller.
 pub(super) trait Mutator<T>: Send {
     /// Runs on a draft. May be called again on another one.
-    fn run(&mut self, draft: T, within: &Within) -> Running<T>;
+    fn run(&mut self, draft: T, within: &Within) -> StartedMutation<T>;
     /// Reports the end to the caller. A refusal or panic of the last run is reported instead.
     fn end(self: Box<Self>, end: End);
 }
@@ -36,7 +36,7 @@ pub(super) trait Mutator<T>: Send {
 /// The end of a mutation.
 pub(super) enum End {
     /// The change is in the value.
-    Did(Outcome),
+    Did(WriteOutcome),
     /// The change is not in the value, for this reason.
     Failed(StateError),
     /// The change is not in the value: the mutator refused or panicked, or the caller gave up.
@@ -52,26 +52,26 @@ enum Fault<E> {
 }
 
 /// A mutator with its types.
-pub(super) struct Asked<F, R, E> {
+pub(super) struct TypedMutator<F, R, E> {
     call: F,
     slot: Slot<R, E>,
-    answer: oneshot::Sender<Answer<R, E>>,
+    answer: oneshot::Sender<MutateResult<R, E>>,
 }
 
-impl<F, R, E> Asked<F, R, E> {
-    pub(super) fn new(call: F) -> (Self, oneshot::Receiver<Answer<R, E>>) {
+impl<F, R, E> TypedMutator<F, R, E> {
+    pub(super) fn new(call: F) -> (Self, oneshot::Receiver<MutateResult<R, E>>) {
         let (answer, answered) = oneshot::channel();
         (Self { call, slot: Arc::default(), answer }, answered)
     }
 
     /// Creates a mutation without code to run, with its result.
-    pub(super) fn done(call: F, result: R) -> (Self, oneshot::Receiver<Answer<R, E>>) {
+    pub(super) fn done(call: F, result: R) -> (Self, oneshot::Receiver<MutateResult<R, E>>) {
         let (asked, answered) = Self::new(call);
         *asked.slot.lock() = Some(Ok(result));
         (asked, answered)
     }
 
-    fn tell(self, end: End) {
+    fn reply(self, end: End) {
         let answer = match (self.slot.lock().take(), end) {
             (Some(Err(Fault::Panicked(panic))), _) => Err(panic),
             (Some(Err(Fault::Refused(error))), _) => Ok(Err(MutateError::Refused(error))),
@@ -86,7 +86,7 @@ impl<F, R, E> Asked<F, R, E> {
 }
 
 /// A synchronous mutator.
-pub(super) struct AtOnce<F, R, E>(pub(super) Asked<F, R, E>);
+pub(super) struct AtOnce<F, R, E>(pub(super) TypedMutator<F, R, E>);
 
 impl<T, F, R, E> Mutator<T> for AtOnce<F, R, E>
 where
@@ -94,7 +94,7 @@ where
     R: Send + 'static,
     E: Send + 'static,
 {
-    fn run(&mut self, mut draft: T, within: &Within) -> Running<T> {
+    fn run(&mut self, mut draft: T, within: &Within) -> StartedMutation<T> {
         let call = &mut self.0.call;
         let ran = within.run(|| catch_unwind(AssertUnwindSafe(|| call(&mut draft))));
         let result = match ran {
@@ -104,16 +104,16 @@ where
         };
         let fine = result.is_ok();
         *self.0.slot.lock() = Some(result);
-        Running::Now(fine.then_some(draft))
+        StartedMutation::Now(fine.then_some(draft))
     }
 
     fn end(self: Box<Self>, end: End) {
-        self.0.tell(end);
+        self.0.reply(end);
     }
 }
 
 /// An asynchronous mutator.
-pub(super) struct InTime<F, R, E>(pub(super) Asked<F, R, E>);
+pub(super) struct InTime<F, R, E>(pub(super) TypedMutator<F, R, E>);
 
 impl<T, F, Fut, R, E> Mutator<T> for InTime<F, R, E>
 where
@@ -123,19 +123,19 @@ where
     R: Send + 'static,
     E: Send + 'static,
 {
-    fn run(&mut self, draft: T, within: &Within) -> Running<T> {
+    fn run(&mut self, draft: T, within: &Within) -> StartedMutation<T> {
         *self.0.slot.lock() = None;
         let call = &mut self.0.call;
         let future = match within.run(|| catch_unwind(AssertUnwindSafe(|| call(draft)))) {
             Ok(future) => future,
             Err(panic) => {
                 *self.0.slot.lock() = Some(Err(Fault::Panicked(panic)));
-                return Running::Now(None);
+                return StartedMutation::Now(None);
             }
         };
         let slot = Arc::clone(&self.0.slot);
         let polled = Caught(Polled { future: Box::pin(future), within: within.clone() });
-        Running::Later(Box::pin(async move {
+        StartedMutation::Later(Box::pin(async move {
             let (draft, result) = match polled.await {
                 Ok(Ok((draft, result))) => (Some(draft), Ok(result)),
                 Ok(Err(error)) => (None, Err(Fault::Refused(error))),
@@ -147,7 +147,7 @@ where
     }
 
     fn end(self: Box<Self>, end: End) {
-        self.0.tell(end);
+        self.0.reply(end);
     }
 }
 

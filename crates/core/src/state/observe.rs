@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::time::Duration;
 
-use super::Outcome;
+use super::WriteOutcome;
 use crate::key::Key;
 use crate::payload::Payload;
 
@@ -17,7 +17,7 @@ pub struct Change<'a> {
     /// The value afterwards. `None` when it was deleted.
     pub new: Option<&'a Payload>,
     /// Whether it was written, and the version.
-    pub outcome: Outcome,
+    pub outcome: WriteOutcome,
     /// The number of attempts.
     pub attempts: u32,
     /// The number of attempts that were lost to other writers.

@@ -14,7 +14,7 @@ use super::history::History;
 use super::observe::Observer;
 use super::registry::Registry;
 use super::schema::Schema;
-use super::{Options, StateValue};
+use super::{StateOptions, StateValue};
 use crate::error::InvalidInput;
 use crate::key::{Arg, IntoKey, Key};
 use crate::store::SharedStore;
@@ -70,7 +70,7 @@ impl Scope {
 #[derive(Clone)]
 pub struct StateRegistry {
     store: SharedStore,
-    options: Options,
+    options: StateOptions,
     observer: Option<Arc<dyn Observer>>,
     history: bool,
     /// The records in use, so that all states of one record share its queue.
@@ -81,12 +81,18 @@ impl StateRegistry {
     /// Creates a handle to the state in this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
-        Self { store, options: Options::default(), observer: None, history: false, registry: Arc::default() }
+        Self {
+            store,
+            options: StateOptions::default(),
+            observer: None,
+            history: false,
+            registry: Arc::default(),
+        }
     }
 
     /// Sets the options. Call it before you create states.
     #[must_use]
-    pub fn options(mut self, options: Options) -> Self {
+    pub fn options(mut self, options: StateOptions) -> Self {
         self.options = options;
         self
     }

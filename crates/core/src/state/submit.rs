@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 
 use super::Mutated;
 use super::codec::Value;
-use super::combiner::{Combiner, Pending, Place, Work};
+use super::combiner::{CallSite, Combiner, Pending, Work};
 use super::error::{MutateError, Stage, StateError};
 use super::memory::Memory;
 use super::mutation::Mutation;
-use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
+use super::mutator::{AtOnce, InTime, MutateResult, Mutator, TypedMutator};
 use super::reentry::Within;
 use crate::runtime::timer::sleep_until;
 use crate::store::StoreError;
@@ -65,7 +65,7 @@ impl<T: Value> Turns<T> {
 
     pub(super) async fn at_once<R, E, F>(
         &self,
-        place: Place,
+        place: CallSite,
         mutator: F,
     ) -> Result<Mutated<R>, MutateError<E>>
     where
@@ -73,13 +73,13 @@ impl<T: Value> Turns<T> {
         R: Send + 'static,
         E: Send + 'static,
     {
-        let (asked, answered) = Asked::new(mutator);
-        self.carry_out(place, Work::Mutate(Box::new(AtOnce(asked))), answered).await
+        let (asked, answered) = TypedMutator::new(mutator);
+        self.submit(place, Work::Mutate(Box::new(AtOnce(asked))), answered).await
     }
 
     pub(super) async fn in_time<R, E, F, Fut>(
         &self,
-        place: Place,
+        place: CallSite,
         mutator: F,
     ) -> Result<Mutated<R>, MutateError<E>>
     where
@@ -88,15 +88,15 @@ impl<T: Value> Turns<T> {
         R: Send + 'static,
         E: Send + 'static,
     {
-        let (asked, answered) = Asked::new(mutator);
-        self.carry_out(place, Work::Mutate(Box::new(InTime(asked))), answered).await
+        let (asked, answered) = TypedMutator::new(mutator);
+        self.submit(place, Work::Mutate(Box::new(InTime(asked))), answered).await
     }
 
-    pub(super) async fn carry_out<R, E>(
+    pub(super) async fn submit<R, E>(
         &self,
-        place: Place,
+        place: CallSite,
         work: Work<T>,
-        answered: oneshot::Receiver<Answer<R, E>>,
+        answered: oneshot::Receiver<MutateResult<R, E>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
         let Some(within) = Within::enter(self.number()) else {
             return Err(StateError::Reentrant { key: self.name() }.into());
@@ -120,7 +120,7 @@ impl<T: Value> Turns<T> {
     async fn answer<R, E>(
         &self,
         mut caller: Caller,
-        answered: impl Future<Output = Result<Answer<R, E>, oneshot::error::RecvError>>,
+        answered: impl Future<Output = Result<MutateResult<R, E>, oneshot::error::RecvError>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
         // A timeout that overflows the clock is none. The timer belongs to the library, so no runtime is needed.
         let until = self.limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
@@ -170,7 +170,7 @@ async fn turn<T: Value, A>(
     (mutation, within): (Arc<Mutation>, Within),
     answered: oneshot::Receiver<A>,
 ) -> Result<A, oneshot::error::RecvError> {
-    memory.carry_out(mutator, mutation, within).await;
+    memory.run(mutator, mutation, within).await;
     answered.await
 }
 

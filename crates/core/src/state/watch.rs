@@ -21,7 +21,7 @@ type Reads<T> = Box<dyn Fn(&Document) -> Result<T, StateError> + Send + Sync>;
 /// A stream of the versions of a record: the current one, then each newer one that is found. Versions that follow each other
 /// faster than the reader takes them are skipped, but never the newest.
 #[must_use = "it does nothing unless it is asked for the next version"]
-pub struct Versions<T> {
+pub struct WatchStream<T> {
     source: Source<T>,
     /// `None` before the first version. Then the version, if there was a record, and its epoch.
     seen: Option<(Epoch, Option<DocVersion>)>,
@@ -34,11 +34,11 @@ enum Source<T> {
 }
 
 /// Returns the versions of a record regardless of its type, from now on, starting with the current one.
-pub fn versions(store: &SharedStore, record: &Key) -> Versions<Document> {
-    Versions::of(Arc::clone(store), record.clone(), Box::new(|document| Ok(document.clone())))
+pub fn versions(store: &SharedStore, record: &Key) -> WatchStream<Document> {
+    WatchStream::of(Arc::clone(store), record.clone(), Box::new(|document| Ok(document.clone())))
 }
 
-impl<T: Clone + Send + Sync + 'static> Versions<T> {
+impl<T: Clone + Send + Sync + 'static> WatchStream<T> {
     pub(super) fn in_memory(memory: &Arc<Memory<T>>) -> Self {
         let source = Source::Memory { memory: Arc::clone(memory), changed: memory.changes() };
         Self { source, seen: None }
@@ -103,7 +103,7 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
     }
 }
 
-impl<T> std::fmt::Debug for Versions<T> {
+impl<T> std::fmt::Debug for WatchStream<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Versions").field("seen", &self.seen).finish_non_exhaustive()
     }

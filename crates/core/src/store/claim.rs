@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Denied, Event, Lease, WorkRow};
+use super::{ClaimDenied, Event, Lease, WorkRow};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{Epoch, Fence, Lane, Owner};
+use crate::id::{Epoch, Fence, Owner, QueueName};
 use crate::key::Key;
 use crate::model::limits;
 
@@ -13,7 +13,7 @@ use crate::model::limits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The rows to claim.
-    pub pick: Pick,
+    pub pick: ClaimTarget,
     /// The owner that claims. It must be unique among the workers of a store.
     pub owner: Owner,
     /// The duration of the lease without renewal.
@@ -25,11 +25,11 @@ pub struct Claim {
 
 /// The rows that a claim selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pick {
+pub enum ClaimTarget {
     /// Due rows of these lanes: a share by age, the rest by priority, then round-robin over the lanes, then by age.
     Lanes {
         /// The lanes.
-        lanes: Vec<Lane>,
+        lanes: Vec<QueueName>,
         /// The maximum number of rows, at least one. [`Store::next_ready`](super::Store::next_ready) reports when rows are
         /// ready without leasing any.
         limit: usize,
@@ -40,29 +40,34 @@ pub enum Pick {
         /// The row.
         key: Key,
         /// Creates the row in this lane when there is none, so that the first claim also has exactly one winner.
-        create: Option<Lane>,
+        create: Option<QueueName>,
     },
 }
 
 impl Claim {
     /// Creates a claim of due rows.
     #[must_use]
-    pub fn lanes(owner: &Owner, lanes: impl IntoIterator<Item = Lane>, limit: usize, ttl: Duration) -> Self {
-        let pick = Pick::Lanes { lanes: lanes.into_iter().collect(), limit };
+    pub fn queues(
+        owner: &Owner,
+        lanes: impl IntoIterator<Item = QueueName>,
+        limit: usize,
+        ttl: Duration,
+    ) -> Self {
+        let pick = ClaimTarget::Lanes { lanes: lanes.into_iter().collect(), limit };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
     /// Creates a claim of one row, which is created in `lane` when there is none.
     #[must_use]
-    pub fn named(owner: &Owner, key: &Key, lane: &Lane, ttl: Duration) -> Self {
-        let pick = Pick::Named { key: key.clone(), create: Some(lane.clone()) };
+    pub fn named(owner: &Owner, key: &Key, lane: &QueueName, ttl: Duration) -> Self {
+        let pick = ClaimTarget::Named { key: key.clone(), create: Some(lane.clone()) };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
     /// Creates a claim of one row that must exist.
     #[must_use]
     pub fn existing(owner: &Owner, key: &Key, ttl: Duration) -> Self {
-        let pick = Pick::Named { key: key.clone(), create: None };
+        let pick = ClaimTarget::Named { key: key.clone(), create: None };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
@@ -80,13 +85,13 @@ impl Claim {
     /// [`InvalidInput::Name`] when it claims no rows.
     pub fn validate(&self) -> Result<(), InvalidInput> {
         let rows = match &self.pick {
-            Pick::Lanes { limit: 0, .. } => {
+            ClaimTarget::Lanes { limit: 0, .. } => {
                 let reason =
                     "a claim leases at least one row; use Store::next_ready to learn when rows are ready";
                 return Err(InvalidInput::name("the number of rows of a claim", "0", reason));
             }
-            Pick::Lanes { limit, .. } => *limit,
-            Pick::Named { .. } => 1,
+            ClaimTarget::Lanes { limit, .. } => *limit,
+            ClaimTarget::Named { .. } => 1,
         };
         limits::within("the number of rows", "a claim", rows, limits::CLAIM_ROWS)?;
         limits::within("the number of events per grant", "a claim", self.events, limits::PAGE_ROWS)?;
@@ -175,7 +180,7 @@ pub struct Claimed {
     /// then, or until the store's watch wakes it.
     pub next_at: Option<Timestamp>,
     /// The reason why a row that was claimed by key was not granted.
-    pub denied: Option<Denied>,
+    pub denied: Option<ClaimDenied>,
     /// The store's clock at the claim.
     pub now: Timestamp,
 }

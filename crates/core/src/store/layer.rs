@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::clock::Timestamp;
-use crate::id::{Epoch, Lane, OpId};
+use crate::id::{Epoch, OpId, QueueName};
 use crate::key::{Key, KeyPrefix};
 
 /// A layer over a store. Every operation goes to [`inner`](Self::inner), unless the layer overrides it.
@@ -60,7 +60,7 @@ pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
         self.inner().claim(claim).await
     }
 
-    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
         self.inner().next_ready(lanes).await
     }
 
@@ -155,7 +155,7 @@ impl<L: StoreLayer> Store for L {
         StoreLayer::claim(self, claim).await
     }
 
-    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
         StoreLayer::next_ready(self, lanes).await
     }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::model::batch::{
     Batch, Effect, Expect, Missing, NewEvent, NewWork, Operation, Selection, WorkFilter,
 };
-pub use crate::model::claim::Denied;
+pub use crate::model::claim::ClaimDenied;
 pub use crate::model::delta::Delta;
 pub use crate::model::epoch::HistoryCut;
 pub use crate::model::limits;
@@ -29,7 +29,7 @@ pub use crate::model::pattern::Pattern;
 pub use crate::model::receipt::{Appended, Receipt, Resolution, Written};
 pub use crate::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
 pub use crate::model::rows::{Blocked, Document, Event, Lease, LeaseRow, Lifetime, StreamRow, WorkRow};
-pub use claim::{Claim, Claimed, Gathering, Grant, NextReady, Pick};
+pub use claim::{Claim, ClaimTarget, Claimed, Gathering, Grant, NextReady};
 pub use error::{ApplyError, StoreError, StoreErrorKind};
 pub use memory::MemoryStore;
 pub use read::{
@@ -39,7 +39,7 @@ pub use read::{
 pub use watch::{Watch, Watcher};
 
 use crate::clock::Timestamp;
-use crate::id::{Epoch, Lane, OpId};
+use crate::id::{Epoch, OpId, QueueName};
 use crate::key::{Key, KeyPrefix};
 
 /// The guarantee for acknowledged writes after a power cut.
@@ -112,7 +112,7 @@ pub trait Store: Any + Send + Sync + fmt::Debug {
     ///
     /// Another worker may have claimed the row when the instant comes. A store that does not see every row of other processes
     /// at once returns no later instant than the one at which it will.
-    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError>;
+    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError>;
 
     /// Resolves an unknown outcome.
     ///

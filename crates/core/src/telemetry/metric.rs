@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A value that only grows.
     Counter,
     /// A distribution of durations in seconds.
@@ -18,7 +18,7 @@ pub struct Metric {
     /// The name.
     pub name: &'static str,
     /// The type.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The label, if there is one, and its values.
     pub label: Option<(&'static str, &'static str)>,
     /// The help text.
@@ -59,21 +59,21 @@ pub const DELIVERIES: &str = "tidelock_deliveries_total";
 /// All metrics of this process. The server exports the metrics of the store as a whole.
 #[rustfmt::skip]
 pub const METRICS: &[Metric] = &[
-    Metric { name: COMMITS, kind: Kind::Counter, label: Some((RESULT, "applied, repeated, rejected, failed, unknown")), help: "Batches, by result." },
-    Metric { name: COMMIT_SECONDS, kind: Kind::Histogram, label: None, help: "Duration of a batch, including the time in the queue." },
-    Metric { name: CONFLICTS, kind: Kind::Counter, label: Some((RESULT, "the code of the rejection: TL0201, TL0204, …")), help: "Rejected batches, by code." },
-    Metric { name: CLAIMS, kind: Kind::Counter, label: Some((RESULT, "granted, empty, failed")), help: "Claims, by result." },
-    Metric { name: GRANTS, kind: Kind::Counter, label: Some((RESULT, "initial, retry, takeover")), help: "Granted rows: the first attempt, a retry after a failure, or a takeover after an expired lease." },
-    Metric { name: LEASES_LOST, kind: Kind::Counter, label: Some((RESULT, "taken_over, revoked, expired")), help: "Leases that their holder lost, on rows of work and on keys." },
-    Metric { name: LOCK_WAIT_SECONDS, kind: Kind::Histogram, label: None, help: "Time spent waiting for a lock that was acquired." },
-    Metric { name: REACTION_EVENTS, kind: Kind::Counter, label: Some((RESULT, "routed, handled, failed, deferred, blocked, parked, lost")), help: "Events of reactions, by result." },
-    Metric { name: REACTION_AGE_SECONDS, kind: Kind::Histogram, label: None, help: "Age of an event when its reaction began." },
-    Metric { name: STEPS, kind: Kind::Counter, label: Some((RESULT, "executed, replayed, failed")), help: "Steps of workflows: executed, replayed from the journal, or failed attempts." },
-    Metric { name: RUNS, kind: Kind::Counter, label: Some((RESULT, "started, finished, backoff, lost")), help: "Activations of runs by workers: started, ended with the run, suspended with backoff, or lost with the lease." },
-    Metric { name: RUN_SECONDS, kind: Kind::Histogram, label: Some((RESULT, "completed, failed, cancelled")), help: "Duration of runs from start to end, including waits. A run that continued as new counts from there." },
-    Metric { name: SCHEDULE_RUNS, kind: Kind::Counter, label: Some((RESULT, "succeeded, failed, lost, quarantined")), help: "Runs of schedules, by result." },
-    Metric { name: SCHEDULE_MISFIRES, kind: Kind::Counter, label: None, help: "Skipped ticks of schedules, because no worker ran or a run was in flight." },
-    Metric { name: DELIVERIES, kind: Kind::Counter, label: Some((RESULT, "delivered, failed, blocked")), help: "Messages of outboxes, by result." },
+    Metric { name: COMMITS, kind: MetricKind::Counter, label: Some((RESULT, "applied, repeated, rejected, failed, unknown")), help: "Batches, by result." },
+    Metric { name: COMMIT_SECONDS, kind: MetricKind::Histogram, label: None, help: "Duration of a batch, including the time in the queue." },
+    Metric { name: CONFLICTS, kind: MetricKind::Counter, label: Some((RESULT, "the code of the rejection: TL0201, TL0204, …")), help: "Rejected batches, by code." },
+    Metric { name: CLAIMS, kind: MetricKind::Counter, label: Some((RESULT, "granted, empty, failed")), help: "Claims, by result." },
+    Metric { name: GRANTS, kind: MetricKind::Counter, label: Some((RESULT, "initial, retry, takeover")), help: "Granted rows: the first attempt, a retry after a failure, or a takeover after an expired lease." },
+    Metric { name: LEASES_LOST, kind: MetricKind::Counter, label: Some((RESULT, "taken_over, revoked, expired")), help: "Leases that their holder lost, on rows of work and on keys." },
+    Metric { name: LOCK_WAIT_SECONDS, kind: MetricKind::Histogram, label: None, help: "Time spent waiting for a lock that was acquired." },
+    Metric { name: REACTION_EVENTS, kind: MetricKind::Counter, label: Some((RESULT, "routed, handled, failed, deferred, blocked, parked, lost")), help: "Events of reactions, by result." },
+    Metric { name: REACTION_AGE_SECONDS, kind: MetricKind::Histogram, label: None, help: "Age of an event when its reaction began." },
+    Metric { name: STEPS, kind: MetricKind::Counter, label: Some((RESULT, "executed, replayed, failed")), help: "Steps of workflows: executed, replayed from the journal, or failed attempts." },
+    Metric { name: RUNS, kind: MetricKind::Counter, label: Some((RESULT, "started, finished, backoff, lost")), help: "Activations of runs by workers: started, ended with the run, suspended with backoff, or lost with the lease." },
+    Metric { name: RUN_SECONDS, kind: MetricKind::Histogram, label: Some((RESULT, "completed, failed, cancelled")), help: "Duration of runs from start to end, including waits. A run that continued as new counts from there." },
+    Metric { name: SCHEDULE_RUNS, kind: MetricKind::Counter, label: Some((RESULT, "succeeded, failed, lost, quarantined")), help: "Runs of schedules, by result." },
+    Metric { name: SCHEDULE_MISFIRES, kind: MetricKind::Counter, label: None, help: "Skipped ticks of schedules, because no worker ran or a run was in flight." },
+    Metric { name: DELIVERIES, kind: MetricKind::Counter, label: Some((RESULT, "delivered, failed, blocked")), help: "Messages of outboxes, by result." },
 ];
 
 /// The label of every metric that has one.

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::local_lease::{LocalLease, LostReason};
-use super::renewal::{LEASES, NoThread, TASKS, settle};
+use super::renewal::{LEASES, NoThread, TASKS, apply_release};
 use crate::clock::Due;
 use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Epoch;
@@ -131,7 +131,8 @@ impl LeasedWork {
     /// Ends the lease by a batch of the caller, in the background. A failing store is retried for as long as the lease lasts.
     pub(crate) fn end(&self, batch: Batch) -> Option<JoinHandle<()>> {
         self.let_go();
-        let settled = settle(Arc::clone(&self.store), self.lease().key.clone(), batch, self.kept.ttl());
+        let settled =
+            apply_release(Arc::clone(&self.store), self.lease().key.clone(), batch, self.kept.ttl());
         TASKS.spawn(async move { drop(settled.await) }).ok()
     }
 
@@ -150,7 +151,7 @@ impl LeasedWork {
         self.kept.lose(LostReason::Released);
         let (lease, store) = (self.lease(), Arc::clone(&self.store));
         // A new holder of the row needs no notice.
-        drop(settle(store, lease.key.clone(), batch, self.kept.ttl()).await);
+        drop(apply_release(store, lease.key.clone(), batch, self.kept.ttl()).await);
     }
 }
 

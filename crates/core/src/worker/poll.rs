@@ -163,7 +163,7 @@ impl<E: Engine> Poll<'_, E> {
             return Ok(0);
         }
         let worker = self.engine.worker();
-        let claim = Claim::lanes(&worker.owner, lanes, limit, lease_ttl).with_events(events);
+        let claim = Claim::queues(&worker.owner, lanes, limit, lease_ttl).with_events(events);
         worker.polls.add(1);
         let sent = Instant::now();
         let claimed = worker.claims.send(claim).await?;

@@ -188,7 +188,7 @@ async fn attempt(kept: &LocalLease) -> Result<(), Failed> {
 
 /// Applies a batch that releases a lease. Returns the first failure at once, and retries in the background until the lease
 /// would have expired.
-pub(crate) async fn settle(
+pub(crate) async fn apply_release(
     store: SharedStore,
     row: Key,
     batch: Batch,

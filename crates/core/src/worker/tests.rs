@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{ClaimSpec, Engine, LeasedWork, Metered, Worker, WorkerHandle, WorkerOptions};
-use crate::id::Lane;
+use crate::id::QueueName;
 use crate::key::Key;
 use crate::store::{Batch, Grant, MemoryStore, NewWork, SharedStore};
 
@@ -36,7 +36,7 @@ impl Engine for Acks {
     }
 
     fn claims(&self) -> Vec<ClaimSpec> {
-        vec![ClaimSpec { lanes: vec![lane()], lease_ttl: self.worker.options.lease_ttl, events: 0 }]
+        vec![ClaimSpec { lanes: vec![queue_name()], lease_ttl: self.worker.options.lease_ttl, events: 0 }]
     }
 
     async fn execute(self: Arc<Self>, _grant: Grant, work: LeasedWork) {
@@ -50,8 +50,8 @@ impl Engine for Acks {
     }
 }
 
-fn lane() -> Lane {
-    Lane::new("acks").unwrap()
+fn queue_name() -> QueueName {
+    QueueName::new("acks").unwrap()
 }
 
 fn row(number: usize) -> Key {
@@ -60,7 +60,7 @@ fn row(number: usize) -> Key {
 
 async fn with_rows(count: usize) -> SharedStore {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let rows = (0..count).fold(Batch::new(), |batch, at| batch.enqueue(NewWork::once(row(at), lane())));
+    let rows = (0..count).fold(Batch::new(), |batch, at| batch.enqueue(NewWork::once(row(at), queue_name())));
     store.apply(rows).await.unwrap();
     store
 }
@@ -117,7 +117,7 @@ async fn new_work_wakes_an_idle_worker() {
     let store = with_rows(0).await;
     let options = WorkerOptions { poll_interval: Duration::from_hours(1), ..WorkerOptions::default() };
     let handle = start(&store, false, options);
-    store.apply(Batch::new().enqueue(NewWork::once(row(0), lane()))).await.unwrap();
+    store.apply(Batch::new().enqueue(NewWork::once(row(0), queue_name()))).await.unwrap();
     executed(&handle, 1).await;
     assert_eq!(handle.shutdown().await, (1, 0));
 }

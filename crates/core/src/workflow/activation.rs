@@ -41,9 +41,9 @@ use self::op::{Op, OpState, OpTable};
 use self::outgoing::fits_one_batch;
 pub(super) use self::outgoing::{Outgoing, groups};
 use self::recorded::{Recorded, Versioned};
-use super::broken::Broken;
 use super::context_guard::CallSite;
-use super::entry::{Entry, Heard, Kind, OpId, Placed, Ran, Version};
+use super::journal_entry::{JournalEntry, Kind, OpId, Placed, Ran, SignalReceived, Version};
+use super::nondeterminism::Nondeterminism;
 use crate::failure::Failure;
 use crate::failure::step_error::StepError;
 use crate::model::retry::RetryPolicy;
@@ -100,7 +100,7 @@ pub(super) struct Activation {
     /// The number of operations that were requested before the cancellation.
     requested_before_cancel: usize,
     continue_with: Option<Payload>,
-    broken: Option<Broken>,
+    broken: Option<Nondeterminism>,
     /// The counters of operations that the code does not name.
     counters: HashMap<String, u32>,
     /// The number of times that steps were permitted to run.
@@ -247,7 +247,7 @@ impl Activation {
     }
 
     /// Returns the difference when the workflow ended before an operation that is recorded.
-    pub(super) fn ended_early(&self) -> Option<Broken> {
+    pub(super) fn ended_early(&self) -> Option<Nondeterminism> {
         let mut recorded = self.undelivered.iter().filter_map(|placed| placed.entry.op());
         let (op, kind) = recorded.find(|(op, _)| self.ops.find(&op.name).is_none())?;
         Some(self.differs(format!("{} {:?} is recorded, and the code ends before it", kind.word(), op.name)))
@@ -298,7 +298,7 @@ impl Activation {
             CallSite::Elsewhere => Some("in another task than its run's"),
         };
         if let Some(place) = misplaced {
-            self.fail(Broken::Misplaced { kind: kind.word(), name: name.clone(), place });
+            self.fail(Nondeterminism::Misplaced { kind: kind.word(), name: name.clone(), place });
         }
         let seq = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
         let id = OpId { name: name.clone(), seq, input };
@@ -317,7 +317,7 @@ impl Activation {
             waker: None,
         });
         if !new {
-            self.fail(Broken::Twice { kind: kind.word(), name });
+            self.fail(Nondeterminism::Twice { kind: kind.word(), name });
         }
         if let Err(what) = compared {
             let differs = self.differs(what);
@@ -326,7 +326,7 @@ impl Activation {
         index
     }
 
-    fn begin(&mut self, index: usize, make: impl FnOnce(OpId) -> (Entry, Batch)) {
+    fn begin(&mut self, index: usize, make: impl FnOnce(OpId) -> (JournalEntry, Batch)) {
         let Some(op) = self.ops.get_mut(index) else { return };
         if !op.is_open() || self.recorded.contains(&op.id.name) {
             return;
@@ -337,7 +337,7 @@ impl Activation {
         self.outgoing.push(Outgoing::of_op(index, entry, effects));
     }
 
-    fn note(&mut self, index: usize, make: impl FnOnce(OpId) -> Entry) {
+    fn note(&mut self, index: usize, make: impl FnOnce(OpId) -> JournalEntry) {
         let Some(op) = self.ops.get(index) else { return };
         if op.is_open() && !self.recorded.contains(&op.id.name) {
             self.outgoing.push(Outgoing::delivered(Some(make(op.id.clone())), Batch::new()));
@@ -346,7 +346,7 @@ impl Activation {
 
     fn does_not_fit(&mut self, index: usize, reason: String) {
         let Some(op) = self.ops.get(index) else { return };
-        let broken = Broken::Value { kind: op.kind.word(), name: op.id.name.clone(), reason };
+        let broken = Nondeterminism::Value { kind: op.kind.word(), name: op.id.name.clone(), reason };
         self.fail(broken);
         self.changed = true;
     }
@@ -359,11 +359,11 @@ impl Activation {
     }
 
     /// Marks the run as unfit to continue with this code. The first reason counts.
-    pub(super) fn fail(&mut self, broken: Broken) {
+    pub(super) fn fail(&mut self, broken: Nondeterminism) {
         self.broken.get_or_insert(broken);
     }
 
-    pub(super) fn broken(&self) -> Option<&Broken> {
+    pub(super) fn broken(&self) -> Option<&Nondeterminism> {
         self.broken.as_ref()
     }
 
@@ -376,7 +376,7 @@ impl Activation {
         match self.recorded.version(name, least, newest) {
             Versioned::Known(value) => value,
             Versioned::New => {
-                let entry = Entry::Version(Version { name: name.to_owned(), value: newest });
+                let entry = JournalEntry::Version(Version { name: name.to_owned(), value: newest });
                 self.outgoing.push(Outgoing::delivered(Some(entry), Batch::new()));
                 newest
             }
@@ -398,7 +398,7 @@ impl Activation {
                 let what =
                     "the run is cancelled, and its code continues as new all the same; return the error"
                         .to_owned();
-                self.fail(Broken::Invalid { what });
+                self.fail(Nondeterminism::Invalid { what });
                 return Ok(());
             }
             return Err(StepError::Cancelled { what: "continue_as_new".to_owned(), reason });
@@ -437,10 +437,10 @@ impl Activation {
     }
 
     /// Returns the signals that were received and not consumed, in the order of arrival for each name.
-    pub(super) fn unread_signals(&self) -> Vec<Heard> {
+    pub(super) fn unread_signals(&self) -> Vec<SignalReceived> {
         self.mailbox
             .unread()
-            .map(|(signal, value)| Heard { signal: signal.clone(), id: None, value: value.clone() })
+            .map(|(signal, value)| SignalReceived { signal: signal.clone(), id: None, value: value.clone() })
             .collect()
     }
 
@@ -454,7 +454,7 @@ impl Activation {
         self.mailbox.ids(bytes)
     }
 
-    fn differs(&self, what: String) -> Broken {
+    fn differs(&self, what: String) -> Nondeterminism {
         let requested: Vec<_> = self.ops.iter().map(|op| (op.kind, op.id.name.clone())).collect();
         self.recorded.differs(what, &requested)
     }

@@ -1,7 +1,7 @@
 //! Child runs: results and errors, as the parent receives them.
 
 use super::activation::Resolution;
-use super::entry::{ChildEnded, Ending};
+use super::journal_entry::{ChildEnded, Ending};
 use crate::failure::step_error::StepError;
 
 /// Returns the end of a child, as its parent receives it.

@@ -13,13 +13,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
+use super::completion::{self, Word, find};
 use super::definition::{Signal, Workflow};
-use super::end::{self, Word, find};
-use super::entry::{Entry, Heard, Known};
 use super::error::WorkflowError;
-use super::names;
-use super::new_run::NewRun;
-use super::record::{Record, Status};
+use super::journal_entry::{JournalEntry, RegisteredWorkflow, SignalReceived};
+use super::keys;
+use super::run_record::{Record, RunStatus};
+use super::start::NewRun;
 use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::Priority;
@@ -30,7 +30,7 @@ use crate::worker::{idle, local_notify};
 
 /// A client that starts runs, sends them signals and reads their state. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct WorkflowClient {
     pub(super) store: SharedStore,
     /// The queues that this client has announced as fair to their workers.
     shared_out: Arc<Mutex<BTreeSet<String>>>,
@@ -38,7 +38,7 @@ pub struct Client {
     pub(super) beside: Batch,
 }
 
-impl Client {
+impl WorkflowClient {
     /// Creates a client of this store. Its process needs no worker.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
@@ -49,13 +49,13 @@ impl Client {
     /// of the change, such as an audit event. A call that changes nothing, such as the start of an existing run, does not apply
     /// the batch.
     #[must_use]
-    pub fn beside(&self, batch: Batch) -> Self {
+    pub fn with_batch(&self, batch: Batch) -> Self {
         Self { beside: batch, ..self.clone() }
     }
 
     /// Prepares a run of a workflow. Await it to start the run, or add its batch to another batch.
-    pub fn start<I: Serialize, O>(&self, workflow: Workflow<I, O>, input: &I) -> Start<O> {
-        Start::of(self, Payload::of(input).map(|input| NewRun::of(&workflow, input)))
+    pub fn start<I: Serialize, O>(&self, workflow: Workflow<I, O>, input: &I) -> StartRequest<O> {
+        StartRequest::of(self, Payload::of(input).map(|input| NewRun::of(&workflow, input)))
     }
 
     /// Prepares a run of a workflow that a worker has registered, by its name.
@@ -66,14 +66,14 @@ impl Client {
         &self,
         workflow: &str,
         input: Payload,
-    ) -> Result<Start<serde_json::Value>, WorkflowError> {
-        let Some(note) = self.store.document(&names::workflow(workflow)?).await? else {
+    ) -> Result<StartRequest<serde_json::Value>, WorkflowError> {
+        let Some(note) = self.store.document(&keys::workflow(workflow)?).await? else {
             let known = self.workflows().await?;
             return Err(WorkflowError::UnknownWorkflow { workflow: workflow.to_owned(), known });
         };
-        let known: Known = note.value.parse()?;
+        let known: RegisteredWorkflow = note.value.parse()?;
         let new = NewRun { queue: known.queue, ..NewRun::named(workflow, known.signals, input) };
-        Ok(Start::of(self, Ok(new)))
+        Ok(StartRequest::of(self, Ok(new)))
     }
 
     /// Returns the names of the workflows that workers have registered on this store.
@@ -84,7 +84,7 @@ impl Client {
         let mut known = Vec::new();
         let mut page = Page::first(1_000);
         loop {
-            let found = self.store.documents(&names::all_workflows(), page).await?;
+            let found = self.store.documents(&keys::all_workflows(), page).await?;
             known.extend(found.rows.iter().filter_map(
                 |document| match document.key.args().into_iter().next() {
                     Some(crate::key::Arg::Str(name)) => Some(name),
@@ -99,8 +99,8 @@ impl Client {
     }
 
     /// Returns a handle to a run that was started before.
-    pub fn handle<I, O>(&self, _: Workflow<I, O>, run: &str) -> Handle<O> {
-        Handle::of(self, run)
+    pub fn handle<I, O>(&self, _: Workflow<I, O>, run: &str) -> RunHandle<O> {
+        RunHandle::of(self, run)
     }
 
     /// Sends a signal. Once this returns, the run will receive the signal, however many processes die. A signal that arrives
@@ -143,8 +143,9 @@ impl Client {
         value: Payload,
     ) -> Result<(), WorkflowError> {
         let (id, name) = (id.map(str::to_owned), signal.to_owned());
-        let heard = Heard { signal: name, id, value };
-        end::tell(self, run, Word::Signal, |record| hears(record, run, signal, &heard)).await
+        let heard = SignalReceived { signal: name, id, value };
+        completion::append_entry(self, run, Word::Signal, |record| check_signal(record, run, signal, &heard))
+            .await
     }
 
     /// Cancels a run. Its waits are given up, a step that has begun runs to its end, and the workflow cleans up.
@@ -152,7 +153,7 @@ impl Client {
     /// # Errors
     /// [`WorkflowError`] when the run does not exist or has ended.
     pub async fn cancel(&self, run: &str, reason: &str) -> Result<(), WorkflowError> {
-        end::cancel(self, run, reason).await
+        completion::cancel(self, run, reason).await
     }
 
     /// Returns the value that a run has published under a name.
@@ -164,7 +165,7 @@ impl Client {
         run: &str,
         name: &str,
     ) -> Result<Option<T>, WorkflowError> {
-        let Some(document) = self.store.document(&names::values(run)?).await? else { return Ok(None) };
+        let Some(document) = self.store.document(&keys::values(run)?).await? else { return Ok(None) };
         let mut values: serde_json::Map<String, serde_json::Value> = document.value.parse()?;
         let refused = |error: serde_json::Error| InvalidInput::Payload { reason: error.to_string() };
         let value = values.remove(name).map(|value| serde_json::from_value(value).map_err(refused));
@@ -172,24 +173,29 @@ impl Client {
     }
 }
 
-fn hears(record: &Record, run: &str, signal: &str, heard: &Heard) -> Result<Entry, WorkflowError> {
+fn check_signal(
+    record: &Record,
+    run: &str,
+    signal: &str,
+    heard: &SignalReceived,
+) -> Result<JournalEntry, WorkflowError> {
     if !record.signals.iter().any(|name| name == signal) {
         let (run, signal, hears) = (run.to_owned(), signal.to_owned(), record.signals.clone());
         return Err(WorkflowError::UnknownSignal { run, signal, hears });
     }
-    Ok(Entry::Heard(heard.clone()))
+    Ok(JournalEntry::Heard(heard.clone()))
 }
 
 /// A run that is about to be started.
 #[must_use = "a run is started when this is awaited, or its batch applied"]
-pub struct Start<O> {
-    client: Client,
+pub struct StartRequest<O> {
+    client: WorkflowClient,
     new: Result<NewRun, InvalidInput>,
     output: PhantomData<fn() -> O>,
 }
 
-impl<O> Start<O> {
-    fn of(client: &Client, new: Result<NewRun, InvalidInput>) -> Self {
+impl<O> StartRequest<O> {
+    fn of(client: &WorkflowClient, new: Result<NewRun, InvalidInput>) -> Self {
         let new = new.map(|new| NewRun { id: Uuid::now_v7().to_string(), ..new });
         Self { client: client.clone(), new, output: PhantomData }
     }
@@ -206,7 +212,7 @@ impl<O> Start<O> {
         self.with(|new| new.id = id.into())
     }
 
-    /// Sets the queue. The default is `default`, and for [`start_named`](Client::start_named) the queue that the worker registered.
+    /// Sets the queue. The default is `default`, and for [`start_named`](WorkflowClient::start_named) the queue that the worker registered.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         self.with(|new| new.queue = queue.into())
     }
@@ -224,7 +230,7 @@ impl<O> Start<O> {
     /// Sets the fairness key, such as a customer or a tenant. Runs of a queue with different keys begin in turn, so that a key
     /// with thousands of runs does not delay the others. Keys are hashed to 16 lanes; keys of the same lane share its turns.
     /// Runs of a higher priority still begin first.
-    pub fn fair_for(self, whose: impl Into<String>) -> Self {
+    pub fn fairness_key(self, whose: impl Into<String>) -> Self {
         self.with(|new| new.whose = Some(whose.into()))
     }
 
@@ -274,11 +280,11 @@ impl<O> Start<O> {
         new.announced = new.whose.is_none() || announced(&new);
         new.started_at = client.store.estimated_now();
         let batch = new.batch()?.and(client.beside.clone());
-        let handle = Handle::of(&client, &new.id);
+        let handle = RunHandle::of(&client, &new.id);
         Ok((batch, PendingStart { new, handle }))
     }
 
-    async fn start(self) -> Result<Handle<O>, WorkflowError> {
+    async fn start(self) -> Result<RunHandle<O>, WorkflowError> {
         let client = self.client.clone();
         let (batch, pending) = self.split_announced(|new| client.shared_out.lock().contains(&new.queue))?;
         let applied = client.store.apply(batch).await;
@@ -286,17 +292,17 @@ impl<O> Start<O> {
             if !pending.new.announced {
                 client.shared_out.lock().insert(pending.new.queue.clone());
             }
-            names::wake(&pending.new.queue);
+            keys::wake(&pending.new.queue);
         }
         pending.finish(applied)
     }
 }
 
-/// The end of a start whose batch the caller applies: see [`Start::split`].
+/// The end of a start whose batch the caller applies: see [`StartRequest::split`].
 #[must_use = "it returns the handle of the run"]
 pub struct PendingStart<O> {
     new: NewRun,
-    handle: Handle<O>,
+    handle: RunHandle<O>,
 }
 
 impl<O> PendingStart<O> {
@@ -305,7 +311,7 @@ impl<O> PendingStart<O> {
     ///
     /// # Errors
     /// [`WorkflowError::Taken`] when another run has the id, and [`WorkflowError::Write`] for any other failure of the batch.
-    pub fn finish(self, applied: Result<Receipt, ApplyError>) -> Result<Handle<O>, WorkflowError> {
+    pub fn finish(self, applied: Result<Receipt, ApplyError>) -> Result<RunHandle<O>, WorkflowError> {
         let Err(error) = applied else { return Ok(self.handle) };
         if let Some(Refusal::Document { found, .. }) = error.refusal()
             && let DocumentFound::Present(document) = &**found
@@ -333,8 +339,8 @@ fn same(new: &NewRun, found: &Record) -> Result<(), WorkflowError> {
     Err(WorkflowError::Taken { run: new.id.clone(), workflow: found.workflow.clone(), same_workflow })
 }
 
-impl<O: 'static> IntoFuture for Start<O> {
-    type Output = Result<Handle<O>, WorkflowError>;
+impl<O: 'static> IntoFuture for StartRequest<O> {
+    type Output = Result<RunHandle<O>, WorkflowError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     /// Starts the run. Once the future resolves, the run exists, and any live worker of its queue will drive it.
@@ -343,23 +349,23 @@ impl<O: 'static> IntoFuture for Start<O> {
     }
 }
 
-impl<O> fmt::Debug for Start<O> {
+impl<O> fmt::Debug for StartRequest<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Start").field("new", &self.new).finish_non_exhaustive()
     }
 }
 
 /// A handle to a run, with the type of its output.
-pub struct Handle<O> {
-    client: Client,
+pub struct RunHandle<O> {
+    client: WorkflowClient,
     run: String,
     output: PhantomData<fn() -> O>,
 }
 
-impl<O> Handle<O> {
-    pub(super) fn of(client: &Client, run: &str) -> Self {
+impl<O> RunHandle<O> {
+    pub(super) fn of(client: &WorkflowClient, run: &str) -> Self {
         // The batch beside one change must not commit with later changes.
-        Self { client: client.beside(Batch::new()), run: run.to_owned(), output: PhantomData }
+        Self { client: client.with_batch(Batch::new()), run: run.to_owned(), output: PhantomData }
     }
 
     /// Returns the id of the run.
@@ -368,7 +374,7 @@ impl<O> Handle<O> {
         &self.run
     }
 
-    /// Cancels the run: see [`Client::cancel`].
+    /// Cancels the run: see [`WorkflowClient::cancel`].
     ///
     /// # Errors
     /// [`WorkflowError`] when the run does not exist or has ended.
@@ -376,7 +382,7 @@ impl<O> Handle<O> {
         self.client.cancel(&self.run, reason).await
     }
 
-    /// Sends the run a signal: see [`Client::signal`].
+    /// Sends the run a signal: see [`WorkflowClient::signal`].
     ///
     /// # Errors
     /// [`WorkflowError`] when the run does not exist, has ended, or does not accept the signal.
@@ -392,7 +398,7 @@ impl<O> Handle<O> {
     ///
     /// # Errors
     /// [`WorkflowError`] when the run does not exist, or the store cannot be read.
-    pub async fn status(&self) -> Result<Status, WorkflowError> {
+    pub async fn status(&self) -> Result<RunStatus, WorkflowError> {
         Ok(self.record().await?.status)
     }
 
@@ -402,7 +408,7 @@ impl<O> Handle<O> {
     }
 }
 
-impl<O: DeserializeOwned> Handle<O> {
+impl<O: DeserializeOwned> RunHandle<O> {
     /// Waits for the end of the run, whichever process drives it, and returns its output.
     ///
     /// # Errors
@@ -411,7 +417,7 @@ impl<O: DeserializeOwned> Handle<O> {
     /// # Cancel safety
     /// Cancel-safe: the run continues, and can be awaited again.
     pub async fn result(&self) -> Result<O, WorkflowError> {
-        let key = names::run(&self.run)?;
+        let key = keys::run(&self.run)?;
         let here = local_notify::listen(&key);
         let mut hints = None;
         let mut pause = Duration::from_millis(20);
@@ -423,10 +429,10 @@ impl<O: DeserializeOwned> Handle<O> {
             let failure = record.failure.unwrap_or_else(|| super::Failure::new("it does not say why"));
             let run = self.run.clone();
             match record.status {
-                Status::Completed => return Ok(record.output.unwrap_or_default().parse()?),
-                Status::Failed => return Err(WorkflowError::Failed { run, failure }),
-                Status::Cancelled => return Err(WorkflowError::Cancelled { run, failure }),
-                Status::Running => {}
+                RunStatus::Completed => return Ok(record.output.unwrap_or_default().parse()?),
+                RunStatus::Failed => return Err(WorkflowError::Failed { run, failure }),
+                RunStatus::Cancelled => return Err(WorkflowError::Cancelled { run, failure }),
+                RunStatus::Running => {}
             }
             let looked = Instant::now();
             match &mut hints {
@@ -451,13 +457,13 @@ impl<O: DeserializeOwned> Handle<O> {
     }
 }
 
-impl<O> fmt::Debug for Handle<O> {
+impl<O> fmt::Debug for RunHandle<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Handle").field(&self.run).finish()
     }
 }
 
-impl<O> Clone for Handle<O> {
+impl<O> Clone for RunHandle<O> {
     fn clone(&self) -> Self {
         Self { client: self.client.clone(), run: self.run.clone(), output: PhantomData }
     }
@@ -466,7 +472,7 @@ impl<O> Clone for Handle<O> {
 /// Asserts at compile time that clients and handles can be shared between threads.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
-    shared::<Client>();
-    shared::<Handle<()>>();
-    let _: Option<Arc<Client>> = None;
+    shared::<WorkflowClient>();
+    shared::<RunHandle<()>>();
+    let _: Option<Arc<WorkflowClient>> = None;
 };

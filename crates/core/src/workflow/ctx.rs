@@ -8,15 +8,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::activation::{OpEvent, OpHandle, Request, Resolution};
-use super::broken::Broken;
 use super::definition::{Signal, Workflow};
-use super::entry::{Awaited, ChildStarted, Entry, GaveUp, Kind, Parent, TimerSet, When};
+use super::journal_entry::{Awaited, ChildStarted, GaveUp, JournalEntry, Kind, Parent, TimerSet, TimerSpec};
 use super::life::Life;
-use super::new_run::{INPUT_DEPTH, NewRun};
+use super::nondeterminism::Nondeterminism;
 use super::results::{RESULT_BYTES, fitting, heard, recordable, value};
+use super::start::{INPUT_DEPTH, NewRun};
 use super::step::{self, Step};
 use super::step_tx::TxStep;
-use super::{child, names, random};
+use super::{child, keys, random};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::failure::Failure;
@@ -82,7 +82,7 @@ impl Ctx {
 
     /// Returns a context for one step that depends on a value. A replay with another value is detected and reported.
     #[must_use]
-    pub fn given<T: Serialize + ?Sized>(&self, input: &T) -> Self {
+    pub fn with_input<T: Serialize + ?Sized>(&self, input: &T) -> Self {
         let input = match Payload::of(input) {
             Ok(payload) => Some(random::short(payload.as_str())),
             Err(error) => self.invalid(&error),
@@ -92,7 +92,7 @@ impl Ctx {
 
     /// Returns a context for clean-up. Its operations continue when the run is cancelled.
     #[must_use]
-    pub fn clean_up(&self) -> Self {
+    pub fn shielded(&self) -> Self {
         Self { sheltered: true, ..self.clone() }
     }
 
@@ -227,7 +227,7 @@ impl Ctx {
     /// # Errors
     /// [`StepError::Cancelled`] when the run is cancelled.
     pub fn sleep(&self, wait: Duration) -> impl Future<Output = Result<(), StepError>> + use<> {
-        self.timer(When::After(wait))
+        self.timer(TimerSpec::After(wait))
     }
 
     /// Waits until an instant of the store's clock.
@@ -235,14 +235,14 @@ impl Ctx {
     /// # Errors
     /// [`StepError::Cancelled`] when the run is cancelled.
     pub fn sleep_until(&self, at: Timestamp) -> impl Future<Output = Result<(), StepError>> + use<> {
-        self.timer(When::At(at))
+        self.timer(TimerSpec::At(at))
     }
 
-    fn timer(&self, when: When) -> impl Future<Output = Result<(), StepError>> + use<> {
+    fn timer(&self, when: TimerSpec) -> impl Future<Output = Result<(), StepError>> + use<> {
         let name = self.numbered("sleep");
         // Timers are named by number. The time is part of the request, so that a timer added before others cannot take their place.
         let op = Self { input: Some(when.to_string()), ..self.clone() }.ask(Kind::Timer, name, None);
-        op.begin(|id| (Entry::TimerSet(TimerSet { op: id, when }), Batch::new()));
+        op.begin(|id| (JournalEntry::TimerSet(TimerSet { op: id, when }), Batch::new()));
         async move {
             match op.resolved().await {
                 Resolution::Error(error) => Err(error),
@@ -270,7 +270,7 @@ impl Ctx {
     ///
     /// # Errors
     /// [`StepError`] when the run is cancelled, or the value of the signal does not have the expected type.
-    pub fn signal_within<T: DeserializeOwned>(
+    pub fn signal_timeout<T: DeserializeOwned>(
         &self,
         signal: Signal<T>,
         limit: Duration,
@@ -289,7 +289,7 @@ impl Ctx {
     fn wait_for(&self, signal: &str) -> OpHandle {
         let op = self.ask(Kind::Wait, self.numbered(&format!("signal {signal}")), Some(signal.to_owned()));
         // A run that continued after a signal is further than one that waits for it. The entry lets `version()` see the difference.
-        op.note(|id| Entry::Awaited(Awaited { op: id }));
+        op.note(|id| JournalEntry::Awaited(Awaited { op: id }));
         op
     }
 
@@ -309,15 +309,15 @@ impl Ctx {
     {
         let name = self.named(name);
         let op = self.ask(Kind::Child, name.clone(), None);
-        let run = names::child(&self.life.run, self.life.generation, &name);
+        let run = keys::child(&self.life.run, self.life.generation, &name);
         match self.new_child(&run, &name, workflow, input) {
             Ok(start) => {
                 let run = run.clone();
-                op.begin(|id| (Entry::ChildStarted(ChildStarted { op: id, run }), start));
+                op.begin(|id| (JournalEntry::ChildStarted(ChildStarted { op: id, run }), start));
             }
             Err(error) => {
                 let error = child::refused(&name, &run, &error.to_string());
-                op.begin(|op| (Entry::ChildRefused(GaveUp { op, error, ran: None }), Batch::new()));
+                op.begin(|op| (JournalEntry::ChildRefused(GaveUp { op, error, ran: None }), Batch::new()));
             }
         }
         async move {
@@ -375,13 +375,13 @@ impl Ctx {
         self.life.activation.lock().version(&self.named(name), least, newest)
     }
 
-    /// Publishes a value while the run is in progress. [`Client::value`](super::Client::value) reads it.
-    pub fn publish<T: Serialize + ?Sized>(&self, name: &str, value: &T) {
+    /// Publishes a value while the run is in progress. [`WorkflowClient::value`](super::WorkflowClient::value) reads it.
+    pub fn set_query_value<T: Serialize + ?Sized>(&self, name: &str, value: &T) {
         let made = serde_json::to_value(value).map_err(|e| InvalidInput::Payload { reason: e.to_string() });
         let batch = made.and_then(|value| {
             let empty = Payload::trusted("{}");
             Ok(Batch::new().merge_or_create(
-                &names::values(&self.life.run)?,
+                &keys::values(&self.life.run)?,
                 empty,
                 [Delta::set(format!("/{}", escaped(name)), value)],
             ))
@@ -389,9 +389,9 @@ impl Ctx {
         self.write(batch);
     }
 
-    /// Sets an attribute by which the run is found: see [`Client::list`](super::Client::list).
+    /// Sets an attribute by which the run is found: see [`WorkflowClient::list`](super::WorkflowClient::list).
     pub fn attribute(&self, name: &str, value: &str) {
-        let batch = names::run(&self.life.run).map(|run| {
+        let batch = keys::run(&self.life.run).map(|run| {
             Batch::new().merge(&run, [Delta::set(format!("/attributes/{}", escaped(name)), value)])
         });
         self.write(batch);
@@ -427,7 +427,7 @@ impl Ctx {
     }
 
     fn ask_for(&self, kind: Kind, name: String, signal: Option<String>, records_itself: bool) -> OpHandle {
-        if let Err(error) = names::check("the name of a step", &name, names::MAX_NAME_BYTES) {
+        if let Err(error) = keys::check("the name of a step", &name, keys::MAX_NAME_BYTES) {
             let _: Option<()> = self.invalid(&error);
         }
         let (input, sheltered) = (self.input.clone(), self.sheltered);
@@ -461,7 +461,7 @@ impl Ctx {
     }
 
     fn invalid<T>(&self, error: &InvalidInput) -> Option<T> {
-        self.life.activation.lock().fail(Broken::Invalid { what: error.to_string() });
+        self.life.activation.lock().fail(Nondeterminism::Invalid { what: error.to_string() });
         None
     }
 }

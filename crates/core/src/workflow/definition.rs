@@ -17,7 +17,7 @@ const MAX_SIGNALS: usize = 16;
 /// struct Order { item: String }
 ///
 /// const APPROVED: Signal<bool> = Signal::new("approved");
-/// const ORDER: Workflow<Order, String> = Workflow::new("order").hears(APPROVED);
+/// const ORDER: Workflow<Order, String> = Workflow::new("order").accepts(APPROVED);
 /// assert_eq!(ORDER.name(), "order");
 /// ```
 pub struct Workflow<I, O> {
@@ -43,7 +43,7 @@ impl<I, O> Workflow<I, O> {
         reason = "checked in the line before, and in a constant by the compiler"
     )]
     #[expect(clippy::panic, reason = "in a constant this is a message of the compiler")]
-    pub const fn hears<T>(mut self, signal: Signal<T>) -> Self {
+    pub const fn accepts<T>(mut self, signal: Signal<T>) -> Self {
         let mut at = 0;
         while at < MAX_SIGNALS && !self.signals[at].is_empty() {
             at += 1;

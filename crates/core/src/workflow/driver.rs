@@ -15,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::activation::{Action, Activation, ActivationRef, Finish, Moment, Outgoing};
-use super::broken::Broken;
-use super::client::Client;
+use super::client::WorkflowClient;
 use super::ctx::Ctx;
 use super::engine::{Output, RunFuture, WorkflowEngine};
-use super::entry::{Ending, Placed, Started};
 use super::error::WorkflowError;
+use super::journal_entry::{Ending, Placed, Started};
 use super::life::Life;
 use super::load::{Loaded, Unready, load};
+use super::nondeterminism::Nondeterminism;
 use super::suspension::{SILENT_CLAIMS, Suspended, Suspension, workers_die};
-use super::{context_guard, end, names, new_run};
+use super::{completion, context_guard, keys, start};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, InvalidInput, Retry};
 use crate::id::StreamVersion;
@@ -38,7 +38,7 @@ use crate::store::{Batch, Expect, Grant, SharedStore, Watch};
 use crate::telemetry::{WORKFLOW, follow};
 use crate::worker::{Committed, LeasedWork};
 
-pub(super) use self::commit::News;
+pub(super) use self::commit::JournalChange;
 
 /// The number of journal entries that come with the grant of a run.
 pub(super) const ENTRIES: usize = 64;
@@ -51,7 +51,7 @@ const UNREAD: &str = "its journal could not be read";
 
 /// The end of an activation.
 #[derive(Debug)]
-pub(super) enum Left {
+pub(super) enum ActivationResult {
     /// The run has ended, or has continued as new.
     Ended,
     /// The run waits in the store.
@@ -66,7 +66,7 @@ pub(super) enum Left {
 
 /// The control flow after a read or a commit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum DriverFlow {
     On,
     /// Replay from the beginning: entries of others precede results that the workflow has received, or a step that it dropped
     /// has recorded its end.
@@ -99,18 +99,20 @@ pub(super) async fn drive(
     mut grant: Grant,
     holding: LeasedWork,
     span: &Span,
-) -> Left {
+) -> ActivationResult {
     let holding = Arc::new(holding.counting_unknown(Suspended::interrupted(&grant.row).row(&grant.row)));
     let events = std::mem::take(&mut grant.events);
     let left = match load(&shared, &grant, events).await {
-        _ if workers_die(&grant.row) => Left::Parked(Suspension::WorkersDied { claims: grant.row.attempts }),
+        _ if workers_die(&grant.row) => {
+            ActivationResult::Parked(Suspension::WorkersDied { claims: grant.row.attempts })
+        }
         Err(Unready::Store(error)) => {
             tracing::warn!(target: WORKFLOW, %error, "journal read failed");
             shared.worker.back_off(&error).await;
             holding.release().await;
-            Left::Lost
+            ActivationResult::Lost
         }
-        Err(Unready::Never(reason)) => Left::Parked(reason),
+        Err(Unready::Never(reason)) => ActivationResult::Parked(reason),
         Ok(Loaded::Over) => over(&shared, &holding, &grant).await,
         Ok(Loaded::Run(started, history, next)) => {
             span.record("workflow", started.workflow.as_str());
@@ -121,40 +123,40 @@ pub(super) async fn drive(
             }
         }
     };
-    if let Left::Parked(reason) = &left {
+    if let ActivationResult::Parked(reason) = &left {
         park(&shared, &holding, &grant, reason).await;
     }
     left
 }
 
 /// Handles a journal that has ended. The work row is removed, unless the run has continued under another journal.
-async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> Left {
-    let run = names::run_of(&grant.row.key).unwrap_or_default();
-    let found = match end::find(&shared.worker.store, &run).await {
+async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> ActivationResult {
+    let run = keys::run_of(&grant.row.key).unwrap_or_default();
+    let found = match completion::find(&shared.worker.store, &run).await {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(target: WORKFLOW, run, %error, "a run could not be read; it is handed back");
             holding.release().await;
-            return Left::Lost;
+            return ActivationResult::Lost;
         }
     };
     let mut batch = Batch::new().ack(holding.lease());
     if let Some((record, version)) = found.filter(|(record, _)| !record.status.is_over()) {
-        match new_run::wake(&run, &record) {
+        match start::wake(&run, &record) {
             Ok(row) if row.follow == grant.row.follow => {
                 let contradiction = "it has ended, and the document of the run says that it runs";
-                return Left::Parked(Suspension::unreadable(contradiction));
+                return ActivationResult::Parked(Suspension::unreadable(contradiction));
             }
             Ok(row) => batch = batch.guard_document(&grant.row.key, Expect::Exact(version)).enqueue(row),
-            Err(error) => return Left::Parked(Suspension::rejected(error)),
+            Err(error) => return ActivationResult::Parked(Suspension::rejected(error)),
         }
     }
     match holding.commit(batch).await {
-        Committed::Done(_) => Left::Ended,
-        Committed::Gone => Left::Lost,
+        Committed::Done(_) => ActivationResult::Ended,
+        Committed::Gone => ActivationResult::Lost,
         Committed::Refused(_) => {
             holding.release().await;
-            Left::HandedBack
+            ActivationResult::HandedBack
         }
     }
 }
@@ -167,9 +169,9 @@ async fn left_to_others(
     grant: &Grant,
     unfit: Unfit,
     next: StreamVersion,
-) -> Left {
+) -> ActivationResult {
     let reason = match unfit {
-        Unfit::Never(reason) => return Left::Parked(reason),
+        Unfit::Never(reason) => return ActivationResult::Parked(reason),
         Unfit::Unknown(reason) => reason,
     };
     let now = grant.row.lease.as_ref().map_or(grant.row.enqueued_at, |lease| lease.since);
@@ -183,8 +185,8 @@ async fn left_to_others(
         Batch::new().defer(holding.lease(), Due::After(wait))
     };
     match holding.commit(batch).await {
-        Committed::Done(_) => Left::HandedBack,
-        _ => Left::Lost,
+        Committed::Done(_) => ActivationResult::HandedBack,
+        _ => ActivationResult::Lost,
     }
 }
 
@@ -224,13 +226,13 @@ impl Drive {
             Unfit::Unknown(Suspension::UnknownWorkflow { workflow, known })
         })?;
         let never = |error: InvalidInput| Unfit::Never(Suspension::rejected(error));
-        let journal = names::journal(&started.run, started.generation).map_err(never)?;
+        let journal = keys::journal(&started.run, started.generation).map_err(never)?;
         let token = holding.token().child_token();
         shared.counters.replayed.add(history.len());
         let activation = Activation::new(history, &started.heard);
         let life = Life {
             run: started.run.as_str().into(),
-            identity: names::identity(&started.run, started.generation).into(),
+            identity: keys::identity(&started.run, started.generation).into(),
             generation: started.generation,
             queue: started.queue.clone(),
             activation: Arc::clone(&activation),
@@ -263,7 +265,7 @@ impl Drive {
     }
 
     /// Performs actions until the activation ends.
-    async fn run(&mut self) -> Left {
+    async fn run(&mut self) -> ActivationResult {
         let mut now = None;
         loop {
             // Code that is always ready must let other tasks run.
@@ -279,7 +281,7 @@ impl Drive {
     }
 
     /// Performs an action. Returns the time of the store's clock if the action read it.
-    async fn perform(&mut self, action: Action) -> Result<Option<Timestamp>, Left> {
+    async fn perform(&mut self, action: Action) -> Result<Option<Timestamp>, ActivationResult> {
         match action {
             Action::Poll => self.poll_once().await?,
             Action::CancelChildren(children) => self.cancel_children(children).await?,
@@ -298,7 +300,7 @@ impl Drive {
             Action::Rewind => self.rewind().await?,
             Action::Release => {
                 self.holding.release().await;
-                return Err(Left::HandedBack);
+                return Err(ActivationResult::HandedBack);
             }
             Action::Wait(limit) => self.wait(limit).await?,
             Action::Fail(broken) => return Err(unfit(&broken)),
@@ -307,7 +309,7 @@ impl Drive {
     }
 
     /// Replays the journal from the beginning, with all entries that are recorded by now.
-    async fn rewind(&mut self) -> Result<(), Left> {
+    async fn rewind(&mut self) -> Result<(), ActivationResult> {
         let store = &self.shared.worker.store;
         let loaded = load(&self.shared, &self.grant, Vec::new()).await;
         match loaded {
@@ -317,31 +319,32 @@ impl Drive {
                 // Steps that were in flight have run in part.
                 self.grant.row.attempts = self.grant.row.attempts.max(2);
                 let new = Self::new(shared, holding, &self.grant, *started, history, next);
-                *self =
-                    new.map_err(|(Unfit::Unknown(reason) | Unfit::Never(reason))| Left::Parked(reason))?;
+                *self = new.map_err(|(Unfit::Unknown(reason) | Unfit::Never(reason))| {
+                    ActivationResult::Parked(reason)
+                })?;
                 (self.stumbled, self.hints) = (stumbled, hints);
                 Ok(())
             }
-            Ok(Loaded::Over) => Err(Left::Ended),
-            Err(Unready::Never(reason)) => Err(Left::Parked(reason)),
+            Ok(Loaded::Over) => Err(ActivationResult::Ended),
+            Err(Unready::Never(reason)) => Err(ActivationResult::Parked(reason)),
             Err(Unready::Store(error)) => {
                 tracing::warn!(target: WORKFLOW, %error, store = ?store, "journal read failed");
                 self.holding.hand_back(UNREAD).await;
-                Err(Left::Lost)
+                Err(ActivationResult::Lost)
             }
         }
     }
 
-    async fn follow(&mut self, flow: Flow) -> Result<(), Left> {
+    async fn follow(&mut self, flow: DriverFlow) -> Result<(), ActivationResult> {
         match flow {
-            Flow::On => Ok(()),
-            Flow::Rewind => self.rewind().await,
-            Flow::Gone => Err(Left::Lost),
+            DriverFlow::On => Ok(()),
+            DriverFlow::Rewind => self.rewind().await,
+            DriverFlow::Gone => Err(ActivationResult::Lost),
         }
     }
 
     /// Polls the workflow once. A cancelled run stops its steps first.
-    async fn poll_once(&mut self) -> Result<(), Left> {
+    async fn poll_once(&mut self) -> Result<(), ActivationResult> {
         if self.activation.lock().cancelled().is_some() {
             self.token.cancel();
         }
@@ -369,16 +372,18 @@ impl Drive {
     }
 
     /// Commits the outgoing entries and lets the run wait in the store.
-    async fn suspend(&mut self, due: Due) -> Result<(), Left> {
+    async fn suspend(&mut self, due: Due) -> Result<(), ActivationResult> {
         let outgoing = self.take_outgoing();
         loop {
             let batch =
                 self.batch(&outgoing).and_then(|batch| self.move_to_begun(batch)).map_err(rejected)?;
             match self.holding.commit(batch.defer(self.holding.lease(), due)).await {
-                Committed::Done(_) => return Err(Left::Rests),
-                Committed::Gone => return Err(Left::Lost),
+                Committed::Done(_) => return Err(ActivationResult::Rests),
+                Committed::Gone => return Err(ActivationResult::Lost),
                 Committed::Refused(refusal) if self.is_behind(&refusal) => {
-                    if self.read_news(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
+                    if self.read_news(None).await.map_err(|_| ActivationResult::Lost)?
+                        == JournalChange::Overtaken
+                    {
                         return self.rewind().await;
                     }
                 }
@@ -390,27 +395,27 @@ impl Drive {
     /// Moves the row to the lane of runs that have begun, when the run rests for the first time.
     fn move_to_begun(&self, batch: Batch) -> Result<Batch, String> {
         let Started { run, queue, generation, .. } = &self.started;
-        let lane = names::lane(queue).map_err(|error| error.to_string())?;
+        let lane = keys::queue_name(queue).map_err(|error| error.to_string())?;
         if self.grant.row.lane == lane {
             return Ok(batch);
         }
-        let row = new_run::row(run, queue, self.grant.row.priority, *generation);
+        let row = start::row(run, queue, self.grant.row.priority, *generation);
         Ok(batch.enqueue(row.map_err(|error| error.to_string())?.due(Due::At(NEVER))))
     }
 
     /// Waits in memory until the workflow changes something, at most for this time. Reads the journal if a hint or the poll
     /// interval requires it.
-    async fn wait(&mut self, limit: Option<Duration>) -> Result<(), Left> {
+    async fn wait(&mut self, limit: Option<Duration>) -> Result<(), ActivationResult> {
         let until = Instant::now() + limit.map_or(LOOK, |limit| limit.min(LOOK));
         let lost = self.holding.token().clone();
         let cut = self.shared.worker.cut.clone();
         let activation = Arc::clone(&self.activation);
         let ended = tokio::select! {
             biased;
-            () = lost.cancelled() => return Err(Left::Lost),
+            () = lost.cancelled() => return Err(ActivationResult::Lost),
             () = cut.cancelled() => {
                 self.holding.hand_back("its worker was stopped while a step ran").await;
-                return Err(Left::HandedBack);
+                return Err(ActivationResult::HandedBack);
             }
             ended = std::future::poll_fn(|context| match self.poll(context) {
                 Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -427,7 +432,7 @@ impl Drive {
     }
 
     /// Reads the store's clock. While it cannot be read, steps continue for as long as the lease lasts.
-    async fn read_clock(&mut self) -> Result<Option<Timestamp>, Left> {
+    async fn read_clock(&mut self) -> Result<Option<Timestamp>, ActivationResult> {
         match self.shared.worker.store.now().await {
             Ok(now) => Ok(Some(now)),
             Err(error) => {
@@ -439,7 +444,7 @@ impl Drive {
 
     /// Reads the entries that others wrote while a step runs, when a hint indicates that there may be some. Hints may be lost;
     /// the poll interval then bounds the delay.
-    async fn read_hinted(&mut self) -> Result<(), Left> {
+    async fn read_hinted(&mut self) -> Result<(), ActivationResult> {
         let overdue = self.read_at.elapsed() >= self.shared.worker.options.poll_interval;
         let hinted = match &mut self.hints {
             Some(hints) if !hints.has_changed() => false,
@@ -467,19 +472,19 @@ impl Drive {
     }
 
     /// Reads the entries that others wrote into the journal, and rewinds when the workflow took another path.
-    async fn read_or_rewind(&mut self) -> Result<(), Left> {
-        let news = self.read_news(None).await.map_err(|_| Left::Lost)?;
+    async fn read_or_rewind(&mut self) -> Result<(), ActivationResult> {
+        let news = self.read_news(None).await.map_err(|_| ActivationResult::Lost)?;
         self.rewind_if(news).await
     }
 
-    async fn rewind_if(&mut self, news: News) -> Result<(), Left> {
-        if news == News::Overtaken { self.rewind().await } else { Ok(()) }
+    async fn rewind_if(&mut self, news: JournalChange) -> Result<(), ActivationResult> {
+        if news == JournalChange::Overtaken { self.rewind().await } else { Ok(()) }
     }
 
     /// Cancels children. An error of the store is retried for as long as the lease lasts: a cancel may be repeated, and the
     /// next driver of the run cancels its children again.
-    pub(super) async fn cancel_children(&mut self, children: Vec<String>) -> Result<(), Left> {
-        let client = Client::new(SharedStore::clone(&self.shared.worker.store));
+    pub(super) async fn cancel_children(&mut self, children: Vec<String>) -> Result<(), ActivationResult> {
+        let client = WorkflowClient::new(SharedStore::clone(&self.shared.worker.store));
         for child in children {
             let reason = self.activation.lock().cancelled().unwrap_or_default().to_owned();
             while let Err(error) = client.cancel(&child, &reason).await {
@@ -497,10 +502,10 @@ impl Drive {
                 tracing::warn!(target: WORKFLOW, child, %error, "child cancellation retried");
                 let (lost, cut) = (self.holding.token().clone(), self.shared.worker.cut.clone());
                 tokio::select! {
-                    () = lost.cancelled() => return Err(Left::Lost),
+                    () = lost.cancelled() => return Err(ActivationResult::Lost),
                     () = cut.cancelled() => {
                         self.holding.hand_back("its worker was stopped while it cancelled its children").await;
-                        return Err(Left::HandedBack);
+                        return Err(ActivationResult::HandedBack);
                     }
                     () = sleep_until(Instant::now() + wait) => {}
                 }
@@ -510,7 +515,7 @@ impl Drive {
     }
 
     /// Ends the run with an output, unless the journal shows that the workflow took another path.
-    async fn finish(&mut self, output: Output) -> Result<(), Left> {
+    async fn finish(&mut self, output: Output) -> Result<(), ActivationResult> {
         loop {
             let finish = self.activation.lock().finish();
             match finish {
@@ -518,7 +523,7 @@ impl Drive {
                 Finish::Rewind => return self.rewind().await,
                 Finish::Fail(broken) => return Err(unfit(&broken)),
                 Finish::Commit => match self.commit_outgoing().await {
-                    Flow::On => {}
+                    DriverFlow::On => {}
                     flow => return self.follow(flow).await,
                 },
             }
@@ -529,22 +534,22 @@ impl Drive {
             Err(failure) if cancelled => Ending::Cancelled(failure.truncated(ERROR_BYTES)),
             Err(failure) => Ending::Failed(failure.truncated(ERROR_BYTES)),
         };
-        match end::end(self, ending).await {
+        match completion::end(self, ending).await {
             Some(left) => Err(left),
             None => self.rewind().await,
         }
     }
 
     /// Ends this generation and begins the next. Entries that others write concurrently are delivered first, or carried over.
-    async fn continue_as_new(&mut self, input: Payload) -> Result<(), Left> {
+    async fn continue_as_new(&mut self, input: Payload) -> Result<(), ActivationResult> {
         match self.read_news(None).await {
-            Ok(News::Overtaken) => self.rewind().await,
-            Ok(News::Some) => Ok(()),
-            Ok(News::Nothing) => match end::begin_anew(self, input).await {
+            Ok(JournalChange::Overtaken) => self.rewind().await,
+            Ok(JournalChange::Some) => Ok(()),
+            Ok(JournalChange::Nothing) => match completion::begin_anew(self, input).await {
                 Some(left) => Err(left),
                 None => Ok(()),
             },
-            Err(_) => Err(Left::Lost),
+            Err(_) => Err(ActivationResult::Lost),
         }
     }
 
@@ -564,13 +569,13 @@ impl Drive {
 }
 
 /// Returns the exit of a run whose code does not fit.
-fn unfit(broken: &Broken) -> Left {
-    Left::Parked(Suspension::from(broken))
+fn unfit(broken: &Nondeterminism) -> ActivationResult {
+    ActivationResult::Parked(Suspension::from(broken))
 }
 
 /// Returns the exit of a run whose commit cannot be built, or is rejected.
-fn rejected(reason: impl std::fmt::Display) -> Left {
-    Left::Parked(Suspension::rejected(reason))
+fn rejected(reason: impl std::fmt::Display) -> ActivationResult {
+    ActivationResult::Parked(Suspension::rejected(reason))
 }
 
 /// Polls a workflow once. A panic makes the run unfit to continue.
@@ -583,7 +588,7 @@ pub(super) fn poll(
         catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)))
     });
     polled.unwrap_or_else(|panic| {
-        activation.lock().fail(Broken::Panicked { reason: text(&*panic).to_owned() });
+        activation.lock().fail(Nondeterminism::Panicked { reason: text(&*panic).to_owned() });
         Poll::Pending
     })
 }

@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 use tracing::Instrument as _;
 
 use super::ctx::Ctx;
-use super::driver::{ENTRIES, Left, drive};
+use super::driver::{ActivationResult, ENTRIES, drive};
 use super::error::WorkflowError;
-use super::line::Line;
-use super::names;
+use super::keys;
 use super::queue::Queue;
+use super::queue_poller::QueuePoller;
 use super::retention::Retention;
 use super::worker::WorkerStats;
 use crate::clock::{ManualClock, Timestamp};
 use crate::error::InvalidInput;
 use crate::failure::Failure;
-use crate::id::{Lane, StreamVersion};
+use crate::id::{QueueName, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::limits::CLAIM_EVENTS;
@@ -67,7 +67,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             worker: WorkerOptions { concurrency: 64, ..WorkerOptions::default() },
-            queues: vec![Queue::new(names::DEFAULT_QUEUE)],
+            queues: vec![Queue::new(keys::DEFAULT_QUEUE)],
             linger: Duration::from_millis(50),
             skip: None,
             retention: None,
@@ -113,7 +113,7 @@ pub struct WorkflowEngine {
 /// The queues of a worker, with their limits as last read.
 #[derive(Debug)]
 struct Queues {
-    lines: Vec<Line>,
+    lines: Vec<QueuePoller>,
     /// When the limits must be read again.
     stale: Instant,
 }
@@ -124,14 +124,14 @@ impl WorkflowEngine {
         options: Options,
         definitions: BTreeMap<String, Arc<Definition>>,
     ) -> Self {
-        let lines = options.queues.iter().map(|queue| Line::new(&worker, queue.name())).collect();
+        let lines = options.queues.iter().map(|queue| QueuePoller::new(&worker, queue.name())).collect();
         let queues = tokio::sync::Mutex::new(Queues { lines, stale: Instant::now() });
         let (counters, unknown) = Default::default();
         Self { worker, options, definitions, counters, unknown, queues }
     }
 
     /// Returns a claim on lanes of runs.
-    pub(super) fn claim_of(&self, lanes: Vec<Lane>) -> ClaimSpec {
+    pub(super) fn claim_of(&self, lanes: Vec<QueueName>) -> ClaimSpec {
         ClaimSpec { lanes, lease_ttl: self.worker.options.lease_ttl, events: ENTRIES }
     }
 }
@@ -171,7 +171,7 @@ impl Engine for WorkflowEngine {
             queues.stale = Instant::now() + self.worker.options.poll_interval;
         }
         let unlimited = queues.lines.iter().filter(|line| !line.limits.any());
-        let lanes = unlimited.flat_map(Line::lanes).cloned().collect();
+        let lanes = unlimited.flat_map(QueuePoller::queue_names).cloned().collect();
         poll.claim(self.claim_of(lanes), usize::MAX, || ()).await?;
         for line in queues.lines.iter_mut().filter(|line| line.limits.any()) {
             if poll.free() == 0 {
@@ -194,11 +194,11 @@ impl Engine for WorkflowEngine {
 
     async fn execute(self: Arc<Self>, grant: Grant, work: LeasedWork) {
         self.counters.activations.add(1);
-        let run = names::run_of(&grant.row.key).unwrap_or_default();
+        let run = keys::run_of(&grant.row.key).unwrap_or_default();
         let span =
             tracing::debug_span!(target: WORKFLOW, WORKFLOW_RUN, run, workflow = tracing::field::Empty);
         let left = drive(Arc::clone(&self), grant, work, &span).instrument(span.clone()).await;
-        if let Left::Lost = left {
+        if let ActivationResult::Lost = left {
             self.counters.lost.add(1);
         }
     }
@@ -220,7 +220,7 @@ impl Engine for WorkflowEngine {
     }
 
     fn notified_by(&self) -> Vec<Key> {
-        self.options.queues.iter().filter_map(|queue| names::queue(queue.name()).ok()).collect()
+        self.options.queues.iter().filter_map(|queue| keys::queue(queue.name()).ok()).collect()
     }
 
     fn skip_to(&self, due: Timestamp, now: Timestamp) -> bool {

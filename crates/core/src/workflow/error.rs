@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::record::Status;
+use super::run_record::RunStatus;
 use crate::clock::Timestamp;
 use crate::error::{InvalidInput, codes, conversions};
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ pub enum WorkflowError {
         /// The id.
         run: String,
         /// How it ended.
-        status: Status,
+        status: RunStatus,
         /// The requested operation, as a past participle.
         asked: &'static str,
     },

@@ -4,7 +4,7 @@
 //! removes a run changes its entries, so that they always agree with its document. The entry in the list of all runs never
 //! moves; the other one moves with the status.
 
-use super::record::Status;
+use super::run_record::RunStatus;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::key::{Arg, INDEX_KIND, Key, KeyPrefix};
@@ -22,41 +22,41 @@ pub(super) struct Indexed<'a> {
 impl Indexed<'_> {
     /// Adds the entries of a run that starts.
     pub(super) fn start(&self, batch: Batch) -> Result<Batch, InvalidInput> {
-        self.put(self.put(batch, None)?, Some(Status::Running))
+        self.put(self.put(batch, None)?, Some(RunStatus::Running))
     }
 
     /// Moves the entry of a run whose status changes.
-    pub(super) fn change(&self, batch: Batch, from: Status, to: Status) -> Result<Batch, InvalidInput> {
+    pub(super) fn change(&self, batch: Batch, from: RunStatus, to: RunStatus) -> Result<Batch, InvalidInput> {
         let batch = batch.delete(&self.key(Some(from))?, Expect::Any);
         self.put(batch, Some(to))
     }
 
     /// Removes the entries of a run.
-    pub(super) fn remove(&self, batch: Batch, status: Status) -> Result<Batch, InvalidInput> {
+    pub(super) fn remove(&self, batch: Batch, status: RunStatus) -> Result<Batch, InvalidInput> {
         Ok(batch.delete(&self.key(Some(status))?, Expect::Any).delete(&self.key(None)?, Expect::Any))
     }
 
-    fn put(&self, batch: Batch, list: Option<Status>) -> Result<Batch, InvalidInput> {
+    fn put(&self, batch: Batch, list: Option<RunStatus>) -> Result<Batch, InvalidInput> {
         Ok(batch.put(&self.key(list)?, Expect::Any, Payload::of(self.workflow)?))
     }
 
-    fn key(&self, list: Option<Status>) -> Result<Key, InvalidInput> {
+    fn key(&self, list: Option<RunStatus>) -> Result<Key, InvalidInput> {
         key(list, self.started_at, self.run)
     }
 }
 
 /// Returns the key of a run's entry in the list of a status, or of all runs. Later starts have smaller keys.
-pub(super) fn key(list: Option<Status>, started_at: Timestamp, run: &str) -> Result<Key, InvalidInput> {
+pub(super) fn key(list: Option<RunStatus>, started_at: Timestamp, run: &str) -> Result<Key, InvalidInput> {
     let newest_first = Arg::Int(started_at.as_micros().saturating_neg());
     Key::of(INDEX_KIND, &[name(list), newest_first, Arg::Str(run.to_owned())])
 }
 
 /// Returns the prefix of the entries of a list.
-pub(super) fn range(list: Option<Status>) -> KeyPrefix {
+pub(super) fn range(list: Option<RunStatus>) -> KeyPrefix {
     KeyPrefix::under(INDEX_KIND, &[name(list)])
 }
 
-fn name(list: Option<Status>) -> Arg {
+fn name(list: Option<RunStatus>) -> Arg {
     Arg::Str(list.map_or_else(|| "run".to_owned(), |status| format!("run.{status}")))
 }
 

@@ -1,7 +1,7 @@
 //! Journal reads, in pages.
 
-use super::entry::Placed;
 use super::error::WorkflowError;
+use super::journal_entry::Placed;
 use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::store::{Event, SharedStore, StoreError, StreamQuery};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::activation::ActivationRef;
-use super::entry::Ran;
+use super::journal_entry::Ran;
 use crate::clock::Timestamp;
 use crate::store::SharedStore;
 use crate::worker::LeasedWork;

@@ -11,12 +11,12 @@ use std::str::FromStr;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use super::client::Client;
-use super::entry::Attributes;
+use super::client::WorkflowClient;
 use super::error::WorkflowError;
 use super::index::{self, Found};
-use super::names;
-use super::record::{Record, Status};
+use super::journal_entry::Attributes;
+use super::keys;
+use super::run_record::{Record, RunStatus};
 use super::view::{RunView, doing_of};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
@@ -29,7 +29,7 @@ pub struct RunFilter {
     /// Only runs of this workflow.
     pub workflow: Option<String>,
     /// Only runs with this status.
-    pub status: Option<Status>,
+    pub status: Option<RunStatus>,
     /// Only runs whose id begins with this text.
     pub prefix: Option<String>,
     /// Only runs with these attributes.
@@ -132,7 +132,7 @@ const ROWS: usize = 500;
 /// The number of runs with a prefix that are read as a range of ids.
 const FEW: usize = 200;
 
-impl Client {
+impl WorkflowClient {
     /// Returns a page of runs, newest first.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Client {
     ) -> Result<RunPage, WorkflowError> {
         let limit = limit.max(1);
         if let Some(prefix) = filter.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
-            let page = self.store.documents(&names::runs_from(prefix), Page::first(FEW)).await?;
+            let page = self.store.documents(&keys::runs_from(prefix), Page::first(FEW)).await?;
             if page.next.is_none() {
                 return self.list_few(page.rows, filter, after, limit).await;
             }
@@ -157,12 +157,12 @@ impl Client {
     ///
     /// # Errors
     /// [`WorkflowError`] when the store cannot be read.
-    pub async fn counts(&self) -> Result<BTreeMap<Status, u64>, WorkflowError> {
-        let count = async |status: Status| {
+    pub async fn counts(&self) -> Result<BTreeMap<RunStatus, u64>, WorkflowError> {
+        let count = async |status: RunStatus| {
             let runs = self.store.count_documents(&index::range(Some(status))).await?;
             Ok::<_, WorkflowError>((status, runs))
         };
-        Ok(try_join_all(Status::ALL.map(count)).await?.into_iter().collect())
+        Ok(try_join_all(RunStatus::ALL.map(count)).await?.into_iter().collect())
     }
 
     /// Returns the page of a list whose documents have all been read.
@@ -175,7 +175,7 @@ impl Client {
     ) -> Result<RunPage, WorkflowError> {
         let mut matching = Vec::new();
         for document in documents {
-            let Some(run) = names::run_of(&document.key) else { continue };
+            let Some(run) = keys::run_of(&document.key) else { continue };
             let record: Record = document.value.parse()?;
             let wanted = after.is_none_or(|after| after.precedes(record.started_at, &run));
             if wanted && filter.matches(&run, &record, document.updated_at) {
@@ -235,7 +235,7 @@ impl Client {
     ) -> Result<Vec<RunView>, WorkflowError> {
         let mut gets = Vec::with_capacity(runs.len() * 2);
         for run in runs {
-            let key = names::run(run)?;
+            let key = keys::run(run)?;
             gets.extend([Get::Document(key.clone()), Get::Work(key)]);
         }
         let mut found = self.store.read(&gets).await?;

@@ -1,9 +1,9 @@
 //! Journal load at the beginning of an activation.
 
 use super::engine::WorkflowEngine;
-use super::entry::{Entry, Placed, Started};
 use super::error::WorkflowError;
 use super::journal;
+use super::journal_entry::{JournalEntry, Placed, Started};
 use super::resumed::counting;
 use super::suspension::Suspension;
 use crate::error::InvalidInput;
@@ -59,9 +59,9 @@ pub(super) async fn load(
     }
     let next = entries.last().map_or(StreamVersion(0), |last| last.version.next());
     match entries.split_first() {
-        Some((Placed { entry: Entry::Started(started), .. }, history)) => {
+        Some((Placed { entry: JournalEntry::Started(started), .. }, history)) => {
             let history = counting(history.to_vec());
-            if history.iter().any(|placed| matches!(placed.entry, Entry::Ended(_))) {
+            if history.iter().any(|placed| matches!(placed.entry, JournalEntry::Ended(_))) {
                 return Ok(Loaded::Over);
             }
             Ok(Loaded::Run(started.clone(), history, next))

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::client::Client;
+use super::client::WorkflowClient;
 use super::error::WorkflowError;
-use super::names;
+use super::keys;
 use crate::error::InvalidInput;
-use crate::id::Lane;
+use crate::id::QueueName;
 pub use crate::model::rate::Rate;
 use crate::payload::Payload;
 use crate::store::{Batch, Delta, NewWork, Page, SharedStore, limits};
@@ -27,7 +27,7 @@ pub struct QueueLimits {
     /// The maximum rate at which its runs begin. A run that continues after a wait does not count.
     #[serde(default)]
     pub rate: Option<Rate>,
-    /// Whether runs were ever started with a fairness key: see [`Start::fair_for`](super::Start::fair_for).
+    /// Whether runs were ever started with a fairness key: see [`StartRequest::fairness_key`](super::StartRequest::fairness_key).
     #[serde(default)]
     pub fair: bool,
 }
@@ -144,7 +144,7 @@ impl From<String> for Queue {
     }
 }
 
-impl Client {
+impl WorkflowClient {
     /// Sets the limits of a queue for the workers of all processes. They apply them within their poll interval, by default a
     /// second. Runs that are already driven are not interrupted. Until they have finished, more runs may be driven than a lower
     /// limit allows.
@@ -157,7 +157,7 @@ impl Client {
     pub async fn limit_queue(&self, queue: &str, limits: QueueLimits) -> Result<(), WorkflowError> {
         let batch = declare(&self.store, queue, limits).await?;
         self.store.apply(batch).await?;
-        names::wake(queue);
+        keys::wake(queue);
         Ok(())
     }
 
@@ -176,9 +176,9 @@ impl Client {
     pub async fn queues(&self) -> Result<Vec<(String, QueueLimits)>, WorkflowError> {
         let (mut queues, mut page) = (Vec::new(), Page::first(limits::PAGE_ROWS));
         loop {
-            let found = self.store.documents(&names::all_queues(), page).await?;
+            let found = self.store.documents(&keys::all_queues(), page).await?;
             for document in &found.rows {
-                if let Some(name) = names::queue_of(&document.key) {
+                if let Some(name) = keys::queue_of(&document.key) {
                     queues.push((name, document.value.parse()?));
                 }
             }
@@ -194,13 +194,13 @@ impl Client {
 ///
 /// # Errors
 /// [`InvalidInput`] when a queue cannot have this name.
-pub fn seats_of(queue: &str) -> Result<Lane, InvalidInput> {
-    names::seats(queue)
+pub fn seats_of(queue: &str) -> Result<QueueName, InvalidInput> {
+    keys::seats(queue)
 }
 
 /// Reads the limits of a queue from the store.
 pub(super) async fn read(store: &SharedStore, queue: &str) -> Result<QueueLimits, WorkflowError> {
-    match store.document(&names::queue(queue)?).await? {
+    match store.document(&keys::queue(queue)?).await? {
         Some(document) => Ok(document.value.parse()?),
         None => Ok(QueueLimits::default()),
     }
@@ -212,7 +212,7 @@ pub(super) async fn declare(
     queue: &str,
     limits: QueueLimits,
 ) -> Result<Batch, WorkflowError> {
-    names::check("the name of a queue", queue, names::MAX_NAME_BYTES)?;
+    keys::check("the name of a queue", queue, keys::MAX_NAME_BYTES)?;
     limits.validate(queue)?;
     let so_far = read(store, queue).await?.concurrency.unwrap_or(0);
     let mut batch = set(
@@ -220,7 +220,7 @@ pub(super) async fn declare(
         [Delta::set("/concurrency", value(&limits.concurrency)?), Delta::set("/rate", value(&limits.rate)?)],
     )?;
     for seat in so_far..limits.concurrency.unwrap_or(0) {
-        batch = batch.enqueue(NewWork::once(names::seat(queue, seat)?, names::seats(queue)?));
+        batch = batch.enqueue(NewWork::once(keys::seat(queue, seat)?, keys::seats(queue)?));
     }
     Ok(batch)
 }
@@ -235,5 +235,5 @@ pub(super) fn declare_fair(queue: &str) -> Result<Batch, InvalidInput> {
 }
 
 fn set(queue: &str, deltas: impl IntoIterator<Item = Delta>) -> Result<Batch, InvalidInput> {
-    Ok(Batch::new().merge_or_create(&names::queue(queue)?, Payload::trusted("{}"), deltas))
+    Ok(Batch::new().merge_or_create(&keys::queue(queue)?, Payload::trusted("{}"), deltas))
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::WorkflowError;
-use super::names;
+use super::keys;
 use crate::clock::Timestamp;
 use crate::id::DocVersion;
 use crate::model::rate::{Rate, Taken};
@@ -30,7 +30,7 @@ pub(super) struct RateState {
 impl RateState {
     /// Reads the state from the store.
     pub(super) async fn read(store: &SharedStore, queue: &str) -> Result<Self, WorkflowError> {
-        Ok(match store.document(&names::rate(queue)?).await? {
+        Ok(match store.document(&keys::rate(queue)?).await? {
             Some(document) => {
                 let even = Some(document.value.parse::<Even>()?.even);
                 Self { even, expect: Expect::Exact(document.version) }
@@ -53,7 +53,7 @@ impl RateState {
         rate: Rate,
         (wanted, now): (u32, Timestamp),
     ) -> Result<Share, WorkflowError> {
-        let key = names::rate(queue)?;
+        let key = keys::rate(queue)?;
         for _ in 0..ATTEMPTS {
             let taken = rate.take(self.even, now, wanted);
             if taken.granted == 0 {
@@ -96,7 +96,7 @@ impl Share {
     ) -> Result<(), WorkflowError> {
         let Some(version) = self.version.filter(|_| unused > 0) else { return Ok(()) };
         let value = Payload::of(&Even { even: rate.given_back(&self.taken, unused) })?;
-        match store.apply(Batch::new().put(&names::rate(queue)?, Expect::Exact(version), value)).await {
+        match store.apply(Batch::new().put(&keys::rate(queue)?, Expect::Exact(version), value)).await {
             Ok(_) => Ok(()),
             Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => Ok(()),
             Err(error) => Err(error.into()),

@@ -10,17 +10,17 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::activation::{Activation, ActivationRef};
-use super::broken::Broken;
-use super::client::Client;
+use super::client::WorkflowClient;
 use super::ctx::Ctx;
 use super::definition::Workflow;
 use super::engine::RunFuture;
-use super::entry::{Entry, Placed, Started};
 use super::error::WorkflowError;
+use super::journal_entry::{JournalEntry, Placed, Started};
 use super::life::Life;
+use super::nondeterminism::Nondeterminism;
 use super::resumed::counting;
 use super::worker::{WorkflowFn, begin_of};
-use super::{context_guard, driver, journal, names};
+use super::{context_guard, driver, journal, keys};
 use crate::error::{Code, Explain as _};
 use crate::store::Event;
 
@@ -38,15 +38,15 @@ pub enum Replayed {
     AsFarAsRecorded,
 }
 
-impl Client {
+impl WorkflowClient {
     /// Returns the history of a run so far, for [`replay`].
     ///
     /// # Errors
     /// [`WorkflowError`] when the run does not exist, or its journal cannot be read.
     pub async fn history(&self, run: &str) -> Result<RunHistory, WorkflowError> {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
-        let (record, _) = super::end::find(&self.store, run).await?.ok_or_else(unknown)?;
-        let journal = names::journal(run, record.generation)?;
+        let (record, _) = super::completion::find(&self.store, run).await?.ok_or_else(unknown)?;
+        let journal = keys::journal(run, record.generation)?;
         Ok(RunHistory(journal::events(&self.store, &journal, None).await?))
     }
 }
@@ -68,7 +68,7 @@ impl ReplayError {
         Self { run: run.to_owned(), code: None, reason: reason.into() }
     }
 
-    fn broken(run: &str, broken: &Broken) -> Self {
+    fn broken(run: &str, broken: &Nondeterminism) -> Self {
         Self { code: Some(broken.code()), ..Self::new(run, broken.to_string()) }
     }
 }
@@ -90,7 +90,7 @@ where
 {
     let entries = history.0.iter().map(Placed::of).collect::<Result<Vec<_>, _>>();
     let entries = entries.map_err(|error| ReplayError::new("?", error.to_string()))?;
-    let Some((Placed { entry: Entry::Started(started), .. }, rest)) = entries.split_first() else {
+    let Some((Placed { entry: JournalEntry::Started(started), .. }, rest)) = entries.split_first() else {
         return Err(ReplayError::new("?", "the history does not begin with the start of a run"));
     };
     let Started { run, workflow: recorded, generation, queue, heard, input, .. } = &**started;
@@ -101,7 +101,7 @@ where
     let activation = Activation::new(counting(rest.to_vec()), heard);
     let life = Life {
         run: run.as_str().into(),
-        identity: names::identity(run, *generation).into(),
+        identity: keys::identity(run, *generation).into(),
         generation: *generation,
         queue: queue.clone(),
         activation: Arc::clone(&activation),
@@ -117,7 +117,7 @@ where
 }
 
 /// Delivers all recorded entries to the code.
-fn deliver_all(activation: &ActivationRef, mut future: RunFuture) -> Result<Replayed, Broken> {
+fn deliver_all(activation: &ActivationRef, mut future: RunFuture) -> Result<Replayed, Nondeterminism> {
     let mut context = Context::from_waker(Waker::noop());
     loop {
         let polled = driver::poll(activation, &mut future, &mut context);

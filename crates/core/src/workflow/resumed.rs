@@ -1,6 +1,6 @@
 //! Journals of resumed runs: everything but the failures that ended them.
 
-use super::entry::{ChildEnded, Ending, Entry, GaveUp, Placed};
+use super::journal_entry::{ChildEnded, Ending, GaveUp, JournalEntry, Placed};
 use crate::failure::Failure;
 
 /// Returns the history that the present code of a run must reproduce. Each resume removes the end of the run and the failures
@@ -9,7 +9,7 @@ pub(super) fn counting(entries: Vec<Placed>) -> Vec<Placed> {
     let mut kept: Vec<Placed> = Vec::with_capacity(entries.len());
     for placed in entries {
         match placed.entry {
-            Entry::Resumed(_) => take_back(&mut kept),
+            JournalEntry::Resumed(_) => take_back(&mut kept),
             _ => kept.push(placed),
         }
     }
@@ -20,7 +20,9 @@ pub(super) fn counting(entries: Vec<Placed>) -> Vec<Placed> {
 pub(super) fn failed_children(entries: &[Placed]) -> Vec<String> {
     let taken = unhandled(entries);
     let children = entries.iter().filter_map(|placed| match &placed.entry {
-        Entry::ChildEnded(ended) if is_bad(&ended.ending) && taken.contains(&ended.name) => Some(&ended.run),
+        JournalEntry::ChildEnded(ended) if is_bad(&ended.ending) && taken.contains(&ended.name) => {
+            Some(&ended.run)
+        }
         _ => None,
     });
     children.cloned().collect()
@@ -31,8 +33,8 @@ pub(super) fn open_children(entries: &[Placed]) -> Vec<(String, String)> {
     let mut open = Vec::new();
     for placed in entries {
         match &placed.entry {
-            Entry::ChildStarted(started) => open.push((started.op.name.clone(), started.run.clone())),
-            Entry::ChildEnded(ended) => open.retain(|(_, run)| *run != ended.run),
+            JournalEntry::ChildStarted(started) => open.push((started.op.name.clone(), started.run.clone())),
+            JournalEntry::ChildEnded(ended) => open.retain(|(_, run)| *run != ended.run),
             _ => {}
         }
     }
@@ -43,8 +45,8 @@ pub(super) fn open_children(entries: &[Placed]) -> Vec<(String, String)> {
 fn take_back(entries: &mut Vec<Placed>) {
     let taken = unhandled(entries);
     entries.retain(|placed| match &placed.entry {
-        Entry::Ended(_) => false,
-        Entry::Tried(tried) => !taken.contains(&tried.op.name),
+        JournalEntry::Ended(_) => false,
+        JournalEntry::Tried(tried) => !taken.contains(&tried.op.name),
         entry => failed(entry).is_none_or(|(name, _)| !taken.iter().any(|taken| taken == name)),
     });
 }
@@ -57,7 +59,7 @@ pub(super) fn unhandled(entries: &[Placed]) -> Vec<String> {
     let (mut taken, mut last, mut found) = (Vec::new(), true, false);
     for placed in entries.iter().rev() {
         let Some((name, error)) = failed(&placed.entry) else {
-            let ends = matches!(placed.entry, Entry::Ended(_) | Entry::Tried(_));
+            let ends = matches!(placed.entry, JournalEntry::Ended(_) | JournalEntry::Tried(_));
             last &= ends || placed.entry.is_foreign();
             continue;
         };
@@ -81,7 +83,7 @@ fn quoted(error: &str) -> &str {
 /// Returns how the run failed.
 fn ending(entries: &[Placed]) -> Option<&Failure> {
     entries.iter().rev().find_map(|placed| match &placed.entry {
-        Entry::Ended(Ending::Failed(failure)) => Some(failure),
+        JournalEntry::Ended(Ending::Failed(failure)) => Some(failure),
         _ => None,
     })
 }
@@ -91,12 +93,11 @@ fn is_bad(ending: &Ending) -> bool {
 }
 
 /// Returns the name and the error of an operation that failed without a retry, if the entry records one.
-fn failed(entry: &Entry) -> Option<(&str, &str)> {
+fn failed(entry: &JournalEntry) -> Option<(&str, &str)> {
     match entry {
-        Entry::GaveUp(GaveUp { op, error, .. }) | Entry::ChildRefused(GaveUp { op, error, .. }) => {
-            Some((&op.name, error.message()))
-        }
-        Entry::ChildEnded(ChildEnded { name, ending, .. }) => match ending {
+        JournalEntry::GaveUp(GaveUp { op, error, .. })
+        | JournalEntry::ChildRefused(GaveUp { op, error, .. }) => Some((&op.name, error.message())),
+        JournalEntry::ChildEnded(ChildEnded { name, ending, .. }) => match ending {
             Ending::Failed(failure) | Ending::Cancelled(failure) => Some((name, failure.message())),
             Ending::Completed(_) | Ending::Continued(_) => None,
         },
@@ -107,7 +108,7 @@ fn failed(entry: &Entry) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::super::entry::{Done, OpId, Ran, Reason};
+    use super::super::journal_entry::{Done, OpId, Ran, Reason};
     use super::*;
     use crate::clock::Timestamp;
     use crate::failure::step_error::StepError;
@@ -121,18 +122,18 @@ mod tests {
     /// `a+` succeeded, `a-` failed, `!a` ends the run because of `a`, `!` quotes `a`, `!?` has an unrelated reason, `^` resumes the run.
     fn journal(text: &str) -> Vec<Placed> {
         let entry = |word: &str| match word.split_at(word.len() - 1) {
-            (name, "+") => Entry::Done(Done { op: op(name), value: Payload::null(), ran: Ran::EPOCH }),
+            (name, "+") => JournalEntry::Done(Done { op: op(name), value: Payload::null(), ran: Ran::EPOCH }),
             (name, "-") => {
                 let (step, error) = (name.to_owned(), "no".to_owned());
                 let error = StepError::Failed { step, error, attempts: 1 };
-                Entry::GaveUp(GaveUp { op: op(name), error, ran: None })
+                JournalEntry::GaveUp(GaveUp { op: op(name), error, ran: None })
             }
-            ("", "^") => Entry::Resumed(Reason { reason: String::new() }),
+            ("", "^") => JournalEntry::Resumed(Reason { reason: String::new() }),
             _ => {
                 let cause =
                     word.strip_prefix('!').filter(|name| !["", "?"].contains(name)).map(str::to_owned);
                 let failure = Failure::new(if word == "!?" { "rejected" } else { "no" });
-                Entry::Ended(Ending::Failed(failure.caused_by(cause)))
+                JournalEntry::Ended(Ending::Failed(failure.caused_by(cause)))
             }
         };
         let placed = |entry| Placed { version: StreamVersion(0), at: Timestamp::EPOCH, entry };

@@ -9,14 +9,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
-use super::client::Client;
-use super::end::find;
+use super::client::WorkflowClient;
+use super::completion::find;
 use super::engine::WorkflowEngine;
 use super::error::WorkflowError;
-use super::record::Record;
 use super::replay::RunHistory;
+use super::run_record::Record;
 use super::view::RunView;
-use super::{journal, names};
+use super::{journal, keys};
 use crate::failure::Failure;
 use crate::id::StreamVersion;
 use crate::key::Key;
@@ -33,7 +33,7 @@ const PIECES: usize = 1_000;
 
 /// A run that is about to be removed, with its history.
 #[derive(Clone, Debug, Serialize)]
-pub struct Archived {
+pub struct ArchivedRun {
     /// The run as it ended.
     pub view: RunView,
     /// Its journals: the first, and one more for each time that it continued as new.
@@ -41,7 +41,7 @@ pub struct Archived {
 }
 
 /// The callback that archives runs before their removal.
-type Archive = Arc<dyn Fn(Archived) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
+type Archive = Arc<dyn Fn(ArchivedRun) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
 
 /// The retention policy of a worker: how long it keeps ended runs, and whether it archives them before their removal.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ impl Retention {
     #[must_use]
     pub fn archive<F, Fut>(mut self, code: F) -> Self
     where
-        F: FnOnce(Archived) -> Fut + Clone + Send + Sync + 'static,
+        F: FnOnce(ArchivedRun) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         self.archive = Some(Arc::new(move |archived| Box::pin(code.clone()(archived))));
@@ -79,7 +79,7 @@ impl fmt::Debug for Retention {
     }
 }
 
-impl Client {
+impl WorkflowClient {
     /// Removes runs that ended at least this long ago, with all their data. Live runs and runs with a live parent are never
     /// removed. Returns the number of removed runs; call it again until that is less than the limit.
     ///
@@ -125,7 +125,7 @@ impl Client {
 
     /// Returns the runs of a page that have not changed for this long, and where the next page begins.
     async fn aged(&self, older: Duration, page: Page) -> Result<(Vec<Document>, Option<Key>), WorkflowError> {
-        let PageOf { rows, next, now } = self.store.documents(&names::all_runs(), page).await?;
+        let PageOf { rows, next, now } = self.store.documents(&keys::all_runs(), page).await?;
         let aged = |document: &Document| document.updated_at.after(older).has_come(now);
         Ok((rows.into_iter().filter(aged).collect(), next))
     }
@@ -143,7 +143,7 @@ impl Client {
     /// removal that a crash cut short. Returns whether the run was removed.
     async fn remove(&self, document: &Document, archive: Option<&Archive>) -> Result<bool, WorkflowError> {
         let record: Record = document.value.parse()?;
-        let Some(run) = names::run_of(&document.key) else { return Ok(false) };
+        let Some(run) = keys::run_of(&document.key) else { return Ok(false) };
         if !self.may_go(&record).await? {
             return Ok(false);
         }
@@ -156,14 +156,14 @@ impl Client {
         let guard = || Batch::new().guard_document(&document.key, Expect::Exact(document.version));
         // The next generation may have a journal, if its beginning was cut short.
         for generation in 0..=record.generation.saturating_add(1) {
-            self.empty(&names::journal(&run, generation)?, &guard).await?;
+            self.empty(&keys::journal(&run, generation)?, &guard).await?;
         }
         loop {
-            let pieces = self.store.documents(&names::all_progress(&run), Page::first(PIECES)).await?;
+            let pieces = self.store.documents(&keys::all_progress(&run), Page::first(PIECES)).await?;
             let batch = pieces.rows.iter().fold(guard(), |batch, kept| batch.delete(&kept.key, Expect::Any));
             if pieces.next.is_none() {
                 let batch =
-                    batch.delete(&names::values(&run)?, Expect::Any).delete(&document.key, Expect::Any);
+                    batch.delete(&keys::values(&run)?, Expect::Any).delete(&document.key, Expect::Any);
                 let batch = record.indexed(&run).remove(batch, record.status)?;
                 self.store.apply(batch).await?;
                 return Ok(true);
@@ -172,13 +172,13 @@ impl Client {
         }
     }
 
-    async fn archived(&self, run: &str, generation: u32) -> Result<Archived, WorkflowError> {
+    async fn archived(&self, run: &str, generation: u32) -> Result<ArchivedRun, WorkflowError> {
         let mut histories = Vec::new();
         for generation in 0..=generation {
-            let events = journal::events(&self.store, &names::journal(run, generation)?, None).await?;
+            let events = journal::events(&self.store, &keys::journal(run, generation)?, None).await?;
             histories.push(RunHistory(events));
         }
-        Ok(Archived { view: self.show(run).await?, histories })
+        Ok(ArchivedRun { view: self.show(run).await?, histories })
     }
 
     async fn empty(&self, journal: &Key, guard: &impl Fn() -> Batch) -> Result<(), WorkflowError> {
@@ -192,7 +192,7 @@ impl Client {
 }
 
 /// Passes a run to the archive. A panic counts as a failure.
-async fn kept_by(archive: &Archive, run: Archived) -> Result<(), Failure> {
+async fn kept_by(archive: &Archive, run: ArchivedRun) -> Result<(), Failure> {
     let kept = AssertUnwindSafe(async { archive(run).await }).catch_unwind().await;
     kept.unwrap_or_else(|panic| Err(Failure::new(reason("the archive", panic))))
 }
@@ -200,7 +200,7 @@ async fn kept_by(archive: &Archive, run: Archived) -> Result<(), Failure> {
 /// Removes runs whose retention is over, a page at a time, until the worker stops. One worker of all processes does so.
 pub(super) async fn retiring(shared: Arc<WorkflowEngine>) {
     let Some(retention) = &shared.options.retention else { return };
-    let (client, mut page) = (Client::new(Arc::clone(&shared.worker.store)), None);
+    let (client, mut page) = (WorkflowClient::new(Arc::clone(&shared.worker.store)), None);
     while !shared.worker.stopping.is_cancelled() {
         match retire_page(&shared, &client, retention, page.take()).await {
             Ok(next) => page = next,
@@ -219,11 +219,11 @@ pub(super) async fn retiring(shared: Arc<WorkflowEngine>) {
 /// Removes the old runs of a page, unless another worker does so. Returns where the next page begins.
 async fn retire_page(
     shared: &WorkflowEngine,
-    client: &Client,
+    client: &WorkflowClient,
     retention: &Retention,
     page: Option<Key>,
 ) -> Result<Option<Key>, WorkflowError> {
-    let (key, lane) = names::retention()?;
+    let (key, lane) = keys::retention()?;
     let turn = shared.worker.options.poll_interval.saturating_mul(90);
     let turn = turn.clamp(MIN_TTL, MAX_TTL);
     if shared

@@ -28,7 +28,7 @@ type Undo<'a> =
 ///         Ok(())
 ///     };
 ///     let booked = booked.await;
-///     saga.settle(booked).await // cancels room 17, once, whatever dies meanwhile, and fails as the flight did
+///     saga.finish(booked).await // cancels room 17, once, whatever dies meanwhile, and fails as the flight did
 /// }
 ///
 /// async fn cancel_room(room: u32, key: &str) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ type Undo<'a> =
 ///     Ok(())
 /// }
 /// ```
-#[must_use = "nothing is taken back unless settle() is awaited"]
+#[must_use = "nothing is taken back unless finish() is awaited"]
 pub struct Saga<'a> {
     cx: Ctx,
     undo: Vec<Undo<'a>>,
@@ -45,7 +45,7 @@ pub struct Saga<'a> {
 impl Ctx {
     /// Creates a saga without compensations.
     pub fn saga<'a>(&self) -> Saga<'a> {
-        Saga { cx: self.clean_up(), undo: Vec::new() }
+        Saga { cx: self.shielded(), undo: Vec::new() }
     }
 }
 
@@ -67,7 +67,7 @@ impl<'a> Saga<'a> {
     ///
     /// # Errors
     /// The given failure. Its message includes the compensations that failed; the others run all the same.
-    pub async fn settle<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
+    pub async fn finish<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         let Err(mut failure) = result else { return result };
         for undo in self.undo.into_iter().rev() {
             if let Err(error) = undo(self.cx.clone()).await {

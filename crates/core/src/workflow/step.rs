@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
 use super::context_guard::InStep;
-use super::names;
+use super::keys;
 use crate::failure::Failure;
 use crate::payload::Payload;
 use crate::runtime::panic::text;
@@ -95,7 +95,7 @@ impl Step {
     /// Once this returns, the value is as durable as the result of a step.
     pub async fn save<T: Serialize + Sync + ?Sized>(&self, progress: &T) -> Result<(), Failure> {
         let Some((_, holding)) = &self.hold else { return Ok(()) };
-        let key = names::progress(&self.run, &self.identity, &self.name)?;
+        let key = keys::progress(&self.run, &self.identity, &self.name)?;
         let batch = Batch::new().put(&key, Expect::Any, Payload::of(progress)?);
         match holding.commit(batch).await {
             Committed::Done(_) => Ok(()),
@@ -110,7 +110,7 @@ impl Step {
     /// When the store cannot be read, or the value has another type.
     pub async fn saved<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
         let Some((store, _)) = &self.hold else { return Ok(None) };
-        let document = store.document(&names::progress(&self.run, &self.identity, &self.name)?).await?;
+        let document = store.document(&keys::progress(&self.run, &self.identity, &self.name)?).await?;
         Ok(document.map(|document| document.value.parse()).transpose()?)
     }
 }

@@ -5,9 +5,9 @@ use std::ops::Deref;
 
 use serde::Serialize;
 
-use super::entry::{Done, Entry, OpId, Ran};
+use super::journal_entry::{Done, JournalEntry, OpId, Ran};
+use super::keys;
 use super::life::Life;
-use super::names;
 use super::step::Step;
 use crate::clock::Timestamp;
 use crate::failure::Failure;
@@ -41,11 +41,11 @@ impl TxStep {
         };
         let Step { run, identity, name, .. } = &self.step;
         let ran = Ran { began: self.began, ended: store.estimated_now().max(self.began) };
-        let entry = Entry::Done(Done { op: op.clone(), value: Payload::of(value)?, ran });
-        let journal = names::journal(run, self.generation)?;
+        let entry = JournalEntry::Done(Done { op: op.clone(), value: Payload::of(value)?, ran });
+        let journal = keys::journal(run, self.generation)?;
         Ok(Batch::new()
             .guard_lease(holding.lease())
-            .put(&names::recorded(run, identity, name)?, Expect::Absent, Payload::trusted("true"))
+            .put(&keys::recorded(run, identity, name)?, Expect::Absent, Payload::trusted("true"))
             .append(&journal, Expect::Any, vec![entry.event_by(holding.lease())?]))
     }
 }

@@ -3,7 +3,7 @@
 use foldhash::HashMap;
 use serde::Serialize;
 
-use super::entry::{ChildStarted, Done, Ending, Entry, GaveUp, Placed, Ran, TimerSet, Tried};
+use super::journal_entry::{ChildStarted, Done, Ending, GaveUp, JournalEntry, Placed, Ran, TimerSet, Tried};
 use crate::clock::Timestamp;
 use crate::payload::Payload;
 
@@ -75,26 +75,26 @@ struct Word<'a> {
 fn word(placed: &Placed) -> Option<Word<'_>> {
     let said = |name, kind, state, value| Word { name, kind, state, value, attempt: None };
     Some(match &placed.entry {
-        Entry::Done(Done { op, value, ran }) => {
+        JournalEntry::Done(Done { op, value, ran }) => {
             Word { attempt: Some((*ran, None)), ..said(&op.name, "step", "done", Some(value.clone())) }
         }
-        Entry::GaveUp(GaveUp { op, error, ran }) => {
+        JournalEntry::GaveUp(GaveUp { op, error, ran }) => {
             let text = error.to_string();
             let value = Payload::of(&text).ok();
             Word { attempt: ran.map(|ran| (ran, Some(text))), ..said(&op.name, "step", "failed", value) }
         }
-        Entry::Tried(Tried { op, error, ran, .. }) => {
+        JournalEntry::Tried(Tried { op, error, ran, .. }) => {
             let value = Payload::of(error).ok();
             Word { attempt: Some((*ran, Some(error.clone()))), ..said(&op.name, "step", "tried", value) }
         }
-        Entry::TimerSet(TimerSet { op, when }) => {
+        JournalEntry::TimerSet(TimerSet { op, when }) => {
             said(&op.name, "timer", "waits", Payload::of(&when.since(placed.at).to_string()).ok())
         }
-        Entry::TimerFired(named) => said(&named.name, "timer", "fired", None),
-        Entry::ChildStarted(ChildStarted { op, run }) => {
+        JournalEntry::TimerFired(named) => said(&named.name, "timer", "fired", None),
+        JournalEntry::ChildStarted(ChildStarted { op, run }) => {
             said(&op.name, "child", "waits", Payload::of(run).ok())
         }
-        Entry::ChildEnded(ended) => {
+        JournalEntry::ChildEnded(ended) => {
             let (state, value) = match &ended.ending {
                 Ending::Completed(value) => ("done", Some(value.clone())),
                 Ending::Failed(failure) | Ending::Cancelled(failure) => {
@@ -104,10 +104,10 @@ fn word(placed: &Placed) -> Option<Word<'_>> {
             };
             said(&ended.name, "child", state, value)
         }
-        Entry::ChildRefused(GaveUp { op, error, .. }) => {
+        JournalEntry::ChildRefused(GaveUp { op, error, .. }) => {
             said(&op.name, "child", "failed", Payload::of(&error.to_string()).ok())
         }
-        Entry::Heard(heard) => said(&heard.signal, "signal", "heard", Some(heard.value.clone())),
+        JournalEntry::Heard(heard) => said(&heard.signal, "signal", "heard", Some(heard.value.clone())),
         _ => return None,
     })
 }

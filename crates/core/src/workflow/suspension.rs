@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::broken::Broken;
+use super::nondeterminism::Nondeterminism;
 use crate::clock::Due;
 use crate::error::Explain as _;
 use crate::lease::NEVER;
@@ -13,7 +13,7 @@ use crate::payload::Payload;
 use crate::store::{NewWork, WorkRow};
 
 /// The reason why a run is suspended: no worker could continue it. It is retried after a backoff, or when it is
-/// [resumed](super::Client::resume).
+/// [resumed](super::WorkflowClient::resume).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 #[non_exhaustive]
@@ -71,8 +71,8 @@ impl Suspension {
     }
 }
 
-impl From<&Broken> for Suspension {
-    fn from(broken: &Broken) -> Self {
+impl From<&Nondeterminism> for Suspension {
+    fn from(broken: &Nondeterminism) -> Self {
         Self::UnfitCode { code: broken.code().to_string(), detail: cut(broken.to_string()) }
     }
 }

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::client::Client;
-use super::end::find;
-use super::entry::{Attributes, Placed};
+use super::client::WorkflowClient;
+use super::completion::find;
 use super::error::WorkflowError;
-use super::record::{Record, Status};
+use super::journal_entry::{Attributes, Placed};
+use super::run_record::{Record, RunStatus};
 use super::steps::{self, StepView};
 use super::suspension::{self, Suspension};
-use super::{journal, names};
+use super::{journal, keys};
 use crate::clock::Timestamp;
 use crate::id::{Fence, Owner};
 use crate::lease::NEVER;
@@ -19,7 +19,7 @@ use crate::store::{Document, Get, WorkRow};
 /// The current activity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "doing")]
-pub enum Doing {
+pub enum RunActivity {
     /// A worker drives it.
     Driven {
         /// The owner of the lease.
@@ -62,10 +62,10 @@ pub struct RunView {
     /// Its workflow.
     pub workflow: String,
     /// Its status.
-    pub status: Status,
+    pub status: RunStatus,
     /// Its current activity.
     #[serde(flatten)]
-    pub doing: Doing,
+    pub doing: RunActivity,
     /// Its queue.
     pub queue: String,
     /// Its priority.
@@ -92,13 +92,13 @@ pub struct RunView {
     pub changed_at: Timestamp,
 }
 
-impl Client {
+impl WorkflowClient {
     /// Returns one run.
     ///
     /// # Errors
     /// [`WorkflowError`] when the run does not exist, or the store cannot be read.
     pub async fn show(&self, run: &str) -> Result<RunView, WorkflowError> {
-        let key = names::run(run)?;
+        let key = keys::run(run)?;
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let mut found = self.store.read(&[Get::Document(key.clone()), Get::Work(key)]).await?;
         let document = found.take_document(0).ok_or_else(unknown)?;
@@ -120,13 +120,13 @@ impl Client {
     pub(super) async fn journal(&self, run: &str) -> Result<Vec<Placed>, WorkflowError> {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, _) = find(&self.store, run).await?.ok_or_else(unknown)?;
-        let journal = names::journal(run, record.generation)?;
+        let journal = keys::journal(run, record.generation)?;
         journal::read(&self.store, &journal, None).await
     }
 }
 
 impl RunView {
-    pub(super) fn new(run: String, record: Record, document: &Document, doing: Doing) -> Self {
+    pub(super) fn new(run: String, record: Record, document: &Document, doing: RunActivity) -> Self {
         Self {
             run,
             workflow: record.workflow,
@@ -149,27 +149,27 @@ impl RunView {
 }
 
 /// Returns the activity of a run, from its document and its work row.
-pub(super) fn doing_of(record: &Record, row: Option<WorkRow>, now: Timestamp) -> Doing {
+pub(super) fn doing_of(record: &Record, row: Option<WorkRow>, now: Timestamp) -> RunActivity {
     if record.status.is_over() {
-        return Doing::Over;
+        return RunActivity::Over;
     }
-    row.map_or(Doing::Due, |row| doing(row, now))
+    row.map_or(RunActivity::Due, |row| doing(row, now))
 }
 
 /// Returns the activity that the work row of a run shows.
-fn doing(row: WorkRow, now: Timestamp) -> Doing {
+fn doing(row: WorkRow, now: Timestamp) -> RunActivity {
     if let Some(blocked) = row.blocked {
-        return Doing::Blocked { reason: blocked.reason };
+        return RunActivity::Blocked { reason: blocked.reason };
     }
     let reason = suspension::reason(&row);
     if let Some(lease) = row.lease.filter(|lease| lease.until > now) {
-        return Doing::Driven { by: lease.owner, until: lease.until, fence: lease.fence };
+        return RunActivity::Driven { by: lease.owner, until: lease.until, fence: lease.fence };
     }
     match (row.due, reason) {
         (Some(next), Some(suspension)) if row.attempts > 0 => {
-            Doing::PutOff { reason: suspension.to_string(), suspension, next }
+            RunActivity::PutOff { reason: suspension.to_string(), suspension, next }
         }
-        (Some(due), _) if due.has_come(now) => Doing::Due,
-        (due, _) => Doing::Waits { until: due.filter(|due| *due != NEVER) },
+        (Some(due), _) if due.has_come(now) => RunActivity::Due,
+        (due, _) => RunActivity::Waits { until: due.filter(|due| *due != NEVER) },
     }
 }

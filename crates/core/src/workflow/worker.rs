@@ -11,20 +11,20 @@ use super::ctx::Ctx;
 use super::definition::Workflow;
 use super::driver::ENTRIES;
 use super::engine::{Begin, Definition, Options, Output, RunFuture, WorkflowEngine};
-use super::entry::Known;
 use super::error::WorkflowError;
-use super::names;
-use super::new_run::INPUT_DEPTH;
+use super::journal_entry::RegisteredWorkflow;
+use super::keys;
 use super::queue::{self, Queue};
 use super::results::RESULT_BYTES;
 use super::retention::{Retention, retiring};
+use super::start::INPUT_DEPTH;
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::failure::Failure;
 use crate::lease::LeaseError;
 use crate::model::limits::{depth, within};
 use crate::payload::Payload;
-use crate::store::{Batch, Claim, Denied, Expect, SharedStore, WorkFilter};
+use crate::store::{Batch, Claim, ClaimDenied, Expect, SharedStore, WorkFilter};
 use crate::worker::{self, Active, Engine as _, LeasedWork, WorkerHandle, worker_setters};
 
 /// An async function or closure that can be a workflow: `async fn(&Ctx, I) -> Result<O, Failure>` whose future is `Send`. The
@@ -111,10 +111,10 @@ impl Worker {
         let mut notes = Batch::new();
         for definition in definitions {
             let name = definition.name.clone();
-            names::check("the name of a workflow", &name, names::MAX_NAME_BYTES)?;
+            keys::check("the name of a workflow", &name, keys::MAX_NAME_BYTES)?;
             let queue = options.queues.first().map(|queue| queue.name().to_owned()).unwrap_or_default();
-            let note = Known { queue, signals: definition.signals.clone() };
-            notes = notes.put(&names::workflow(&name)?, Expect::Any, Payload::of(&note)?);
+            let note = RegisteredWorkflow { queue, signals: definition.signals.clone() };
+            notes = notes.put(&keys::workflow(&name)?, Expect::Any, Payload::of(&note)?);
             if known.insert(name.clone(), Arc::new(definition)).is_some() {
                 return Err(WorkflowError::Twice { workflow: name });
             }
@@ -128,8 +128,8 @@ impl Worker {
             .into());
         }
         for queue in &options.queues {
-            names::check("the name of a queue", queue.name(), names::MAX_NAME_BYTES)?;
-            names::lane(queue.name())?;
+            keys::check("the name of a queue", queue.name(), keys::MAX_NAME_BYTES)?;
+            keys::queue_name(queue.name())?;
             if let Some(limits) = queue.declared {
                 notes = notes.and(queue::declare(&store, queue.name(), limits).await?);
             }
@@ -205,7 +205,7 @@ impl WorkerHandle<WorkflowEngine> {
     /// Cancel safe: it only reads.
     pub async fn is_idle(&self) -> Result<bool, WorkflowError> {
         let store = &self.worker().store;
-        Ok(worker::is_idle(store, &WorkFilter::default(), names::is_run).await?)
+        Ok(worker::is_idle(store, &WorkFilter::default(), keys::is_run).await?)
     }
 
     /// Drives one run now, whether it is due or not, and waits until it ends, rests or is suspended.
@@ -214,7 +214,7 @@ impl WorkerHandle<WorkflowEngine> {
     /// [`WorkflowError::Leased`] when another process drives the run; [`WorkflowError::Refused`] when it is blocked;
     /// [`WorkflowError::UnknownRun`] when there is nothing to drive.
     pub async fn drive(&self, run: &str) -> Result<(), WorkflowError> {
-        let key = names::run(run)?;
+        let key = keys::run(run)?;
         let worker = self.worker();
         let (sent, ttl) = (Instant::now(), worker.options.lease_ttl);
         let claim = Claim::existing(&worker.owner, &key, ttl).with_events(ENTRIES);
@@ -226,10 +226,10 @@ impl WorkerHandle<WorkflowEngine> {
                 Arc::clone(&self.engine).execute(grant, work).await;
                 Ok(())
             }
-            (None, Some(Denied::Held(lease))) => {
+            (None, Some(ClaimDenied::Held(lease))) => {
                 Err(WorkflowError::Leased { run: run.to_owned(), by: lease.owner, until: lease.until })
             }
-            (None, Some(Denied::Blocked(reason))) => {
+            (None, Some(ClaimDenied::Blocked(reason))) => {
                 Err(WorkflowError::Refused { run: run.to_owned(), asked: "driven", reason })
             }
             (None, _) => Err(WorkflowError::UnknownRun { run: run.to_owned() }),

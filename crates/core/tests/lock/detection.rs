@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use crate::hand::{ALONE, Hand, OBSERVE, PULL, asking, assert_free, granted, graph, taking, thing};
 use tidelock_core::error::Explain as _;
-use tidelock_core::lock::{LockClass, LockError, Locks, Task, scope};
+use tidelock_core::lock::{LockClass, LockError, Locks, TaskId, scope};
 
 static LOW: LockClass = LockClass::new("low").rank(10);
 static HIGH: LockClass = LockClass::new("high").rank(20);
@@ -241,7 +241,7 @@ async fn branches_in_scopes_are_tasks_of_their_own() {
         scope(async {
             let _guard = locks.lock(&x).await?;
             tokio::task::yield_now().await;
-            Ok::<_, LockError>(Task::current())
+            Ok::<_, LockError>(TaskId::current())
         })
     };
     let (one, two) = tokio::join!(branch(), branch());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tidelock_core::lock::{
-    Guard, LockClass, LockError, LockKey, LockRequest, Locks, Mode, Modes, Scope, scope,
+    Guard, LockClass, LockError, LockKey, LockRequest, Locks, Mode, Modes, TaskScope, scope,
 };
 
 pub(crate) const ALONE: Mode = Mode::new(0);
@@ -37,7 +37,7 @@ impl Wake for Count {
 
 /// A future with its own waker and scope: locks identify it as a task.
 pub(crate) struct Hand<F: Future> {
-    future: Pin<Box<Scope<F>>>,
+    future: Pin<Box<TaskScope<F>>>,
     woken: Arc<Count>,
 }
 

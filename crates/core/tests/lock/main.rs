@@ -3,12 +3,12 @@
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod cancel;
+mod class_names;
 mod detection;
-mod flight;
 mod hand;
 mod hostile;
 mod model;
 mod moved;
-mod names;
 mod order;
+mod single_flight;
 mod view;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::hand::{Hand, assert_free, taking, thing};
-use tidelock_core::lock::{LockClass, LockError, Locks, OwnedGuard, Task};
+use tidelock_core::lock::{LockClass, LockError, Locks, OwnedGuard, TaskId};
 
 static LOW: LockClass = LockClass::new("moved-low").rank(10);
 static HIGH: LockClass = LockClass::new("moved-high").rank(20);
@@ -158,7 +158,7 @@ fn l3_tasks_of_another_executor_under_an_entered_runtime_are_not_taken_for_one()
         let Poll::Ready(Ok(guard)) = polled(one.as_mut()) else { panic!("free") };
         assert!(polled(other.as_mut()).is_pending(), "another task holds it");
         assert!(locks.try_lock(&x).is_err_and(|error| error.is_busy()));
-        assert_eq!(Task::current(), None);
+        assert_eq!(TaskId::current(), None);
         drop(guard);
         assert!(matches!(polled(other.as_mut()), Poll::Ready(Ok(_))));
         drop(entered);
@@ -180,7 +180,7 @@ fn l3_the_root_of_a_runtime_is_known_at_every_point_of_its_budget() {
                 assert_eq!(reentrant, Some(true), "after {spent} units");
                 tokio::task::coop::consume_budget().await;
             }
-            assert!(Task::current().is_some());
+            assert!(TaskId::current().is_some());
         });
         assert_free(&locks);
     }
@@ -191,7 +191,7 @@ fn asking_who_asks_leaves_the_budget_of_the_root_alone() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         for _ in 0..1_000 {
-            assert!(Task::current().is_some());
+            assert!(TaskId::current().is_some());
         }
         assert!(tokio::task::coop::has_budget_remaining());
     });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::hand::{ALONE, GRAPH, Hand, OBSERVE, PULL, asking, assert_free, granted, graph, taking, thing};
-use tidelock_core::lock::{Locks, Task};
+use tidelock_core::lock::{Locks, TaskId};
 
 #[test]
 fn a_snapshot_shows_holders_and_waiters_with_their_places() {
@@ -64,12 +64,13 @@ fn what_happened_is_counted_by_functor() {
 
 #[tokio::test]
 async fn tasks_have_names_that_people_can_read() {
-    assert!(Task::current().is_some_and(|task| task.to_string().starts_with("the root task of thread ")));
-    let named =
-        tokio::spawn(async { (Task::current().map(|task| task.to_string()), tokio::task::id().to_string()) });
+    assert!(TaskId::current().is_some_and(|task| task.to_string().starts_with("the root task of thread ")));
+    let named = tokio::spawn(async {
+        (TaskId::current().map(|task| task.to_string()), tokio::task::id().to_string())
+    });
     let (name, id) = named.await.expect("no panic");
     assert_eq!(name, Some(format!("task {id}")));
-    let mut scoped = Hand::new(async { Task::current().map(|task| task.to_string()) });
+    let mut scoped = Hand::new(async { TaskId::current().map(|task| task.to_string()) });
     let std::task::Poll::Ready(Some(name)) = scoped.poll() else { panic!("it is done at once") };
     assert!(name.starts_with("scope "));
 }

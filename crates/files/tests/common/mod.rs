@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use tidelock_core::clock::{Clock, ManualClock};
 use tidelock_core::store::Store;
-use tidelock_files::{FilesStore, Options};
+use tidelock_files::{FilesOptions, FilesStore};
 use tidelock_tck::{Backend, Capabilities, Database};
 
 /// A factory of stores in temporary directories, which live as long as the backend.
@@ -18,7 +18,7 @@ pub(crate) struct Files {
 }
 
 pub(crate) async fn open(path: &Path, clock: Arc<dyn Clock>) -> FilesStore {
-    FilesStore::open(path, Options { clock, ..Options::default() }).await.unwrap()
+    FilesStore::open(path, FilesOptions { clock, ..FilesOptions::default() }).await.unwrap()
 }
 
 #[async_trait]

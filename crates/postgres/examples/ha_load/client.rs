@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidelock_core::error::{Explain as _, InvalidInput, Outcome};
-use tidelock_core::id::{EventType, Lane, OpId, Owner, Position};
+use tidelock_core::id::{EventType, OpId, Owner, Position, QueueName};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -91,7 +91,7 @@ impl Client {
     async fn write_under_lease(&mut self) -> Result<(), InvalidInput> {
         let (number, lock) = (self.ledger.number(), self.below(LOCKS));
         let owner: Owner = format!("owner-{number}").parse()?;
-        let lane: Lane = "locks".parse()?;
+        let lane: QueueName = "locks".parse()?;
         let key = Key::new("lock", [lock.to_string().as_str()])?;
         // A failed claim may have been granted. Its lease expires.
         let claimed = self.store.claim(Claim::named(&owner, &key, &lane, TTL)).await;
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    async fn resolve(&self, id: OpId) -> Answer {
+    async fn resolve(&self, id: OpId) -> AppendResult {
         match self.store.resolve(id).await {
             Ok(Resolution::Applied(receipt)) => (Verdict::Acknowledged, Ok(receipt.last_position())),
             Ok(Resolution::NotApplied) => (Verdict::NotApplied, Err("resolved".to_owned())),
@@ -146,9 +146,9 @@ impl Client {
 }
 
 /// The outcome, and the position of the event or the error.
-type Answer = (Verdict, Result<Option<Position>, String>);
+type AppendResult = (Verdict, Result<Option<Position>, String>);
 
-fn attempted(answer: Result<Receipt, ApplyError>) -> Answer {
+fn attempted(answer: Result<Receipt, ApplyError>) -> AppendResult {
     let verdict = match answer.as_ref().map_err(ApplyError::outcome) {
         Ok(_) | Err(Outcome::Applied) => Verdict::Acknowledged,
         Err(Outcome::NotApplied) => Verdict::NotApplied,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tidelock_core::id::{OpId, Position};
 use tidelock_core::store::{Event, LogQuery, Resolution, Store as _};
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 
 use crate::client::{COUNTERS, counter_key, field, read_on};
 use crate::ledger::{Ledger, Number, Verdict};
@@ -14,7 +14,7 @@ pub(crate) type Found = BTreeMap<String, u64>;
 
 /// Compares, with a store whose caches are empty.
 pub(crate) async fn compare(address: &str, schema: &str, ledger: &Ledger) -> crate::Result<Found> {
-    let options = Options { schema: schema.to_owned(), ..Options::default() };
+    let options = PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() };
     let store = PostgresStore::open(address, options).await?;
     // The reader continues from where it has come to, as a reader does after a pause.
     let mut after = ledger.with(|inner| inner.read_to);

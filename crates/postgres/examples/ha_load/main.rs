@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidelock_postgres::{Options, PostgresStore};
+use tidelock_postgres::{PostgresOptions, PostgresStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -34,7 +34,7 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A way in: its name, its address, and a store of its own with caches of its own.
-struct Way {
+struct EntryPoint {
     name: &'static str,
     address: String,
     store: PostgresStore,
@@ -68,20 +68,20 @@ async fn main() -> Result<()> {
 }
 
 /// Opens a store for each way in, and one more on the list of hosts, which is quiet: its caches grow old.
-async fn open(schema: &str) -> Result<Vec<Way>> {
+async fn open(schema: &str) -> Result<Vec<EntryPoint>> {
     let named = [("hosts", "HOSTS"), ("quiet", "HOSTS"), ("haproxy", "HAPROXY"), ("pgbouncer", "PGBOUNCER")];
     let mut ways = Vec::new();
     for (name, variable) in named {
         let address = std::env::var(format!("TIDELOCK_HA_{variable}"))?;
-        let options = Options { schema: schema.to_owned(), ..Options::default() };
+        let options = PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() };
         let store = PostgresStore::open(&address, options).await.map_err(|e| format!("{name}: {e}"))?;
-        ways.push(Way { name, address, store });
+        ways.push(EntryPoint { name, address, store });
     }
     Ok(ways)
 }
 
 /// Starts the clients, and a reader of the log on the quiet store.
-fn start(ways: &[Way], ledger: &Arc<Ledger>, stopping: &Arc<AtomicBool>, seed: u64) -> JoinSet<()> {
+fn start(ways: &[EntryPoint], ledger: &Arc<Ledger>, stopping: &Arc<AtomicBool>, seed: u64) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for (index, way) in (0_u64..).zip(ways) {
         let quiet = way.name == "quiet";

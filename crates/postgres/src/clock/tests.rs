@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Heard, micros};
+use super::{ClockSample, micros};
 
 /// How far a writer's estimate may be ahead of the server's clock, in microseconds.
 const TOLERATED: i64 = 1_000;
@@ -29,14 +29,14 @@ impl Server {
     }
 
     /// One request and its reply.
-    fn exchange(&self, heard: Option<Heard>, sent: Instant) -> Heard {
+    fn exchange(&self, heard: Option<ClockSample>, sent: Instant) -> ClockSample {
         let (read, received) = (sent + WAY, sent + WAY * 2);
         let said = self.clock(read);
-        heard.map_or(Heard { said, at: received }, |heard| heard.refined(said, sent, received))
+        heard.map_or(ClockSample { said, at: received }, |heard| heard.refined(said, sent, received))
     }
 
     /// Returns how far an estimate sent at an instant is ahead of the clock that the server compares it with.
-    fn ahead(&self, heard: &Heard, sent: Instant) -> i64 {
+    fn ahead(&self, heard: &ClockSample, sent: Instant) -> i64 {
         heard.guess(sent) - self.clock(sent + WAY)
     }
 }

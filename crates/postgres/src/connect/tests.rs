@@ -7,10 +7,10 @@ use std::sync::Arc;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 
 use super::{Endpoint, Hosts};
-use crate::address::Address;
+use crate::connect_options::ConnectOptions;
 
 fn hosts(url: &str) -> Arc<Hosts> {
-    Hosts::new(&Address::parse_in(url, &|_| None).unwrap()).unwrap()
+    Hosts::new(&ConnectOptions::parse_in(url, &|_| None).unwrap()).unwrap()
 }
 
 fn endpoint(host: usize) -> Endpoint {
@@ -25,7 +25,7 @@ fn d8_the_last_good_host_is_tried_first_and_a_silent_one_last() {
     assert_eq!(hosts.hosts_in_order(), [0, 1, 2]);
     hosts.health.lock().found(endpoint(1));
     assert_eq!(hosts.hosts_in_order(), [1, 0, 2]);
-    hosts.distrust(endpoint(1), 0);
+    hosts.mark_silent(endpoint(1), 0);
     assert_eq!(hosts.hosts_in_order(), [0, 2, 1]);
     hosts.health.lock().found(endpoint(1));
     assert_eq!(hosts.hosts_in_order(), [1, 0, 2]);
@@ -34,8 +34,8 @@ fn d8_the_last_good_host_is_tried_first_and_a_silent_one_last() {
 #[test]
 fn d8_one_silence_is_counted_once_by_all_connections_that_noticed_it() {
     let hosts = hosts(THREE);
-    hosts.distrust(endpoint(0), 0);
-    hosts.distrust(endpoint(0), 0);
+    hosts.mark_silent(endpoint(0), 0);
+    hosts.mark_silent(endpoint(0), 0);
     assert_eq!(hosts.health.lock().silences(endpoint(0)), 1);
     assert_eq!(hosts.health.lock().silences(endpoint(1)), 0);
 }

@@ -4,17 +4,17 @@ use std::borrow::Cow;
 
 use tidelock_core::clock::Timestamp;
 use tidelock_core::key::Key;
-use tidelock_core::model::facts::Truncated;
 use tidelock_core::model::lease;
 use tidelock_core::model::rows::{Event, Lifetime, StreamRow, WorkRow};
+use tidelock_core::model::working_set::Truncated;
 use tidelock_core::payload::Payload;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::db::Call;
+use crate::row_cache::Noun;
 use crate::rows::{Stamp, int, storable};
 use crate::session::{NEW_SEQS, Session, place_of, place_of_seq};
-use crate::warm::Noun;
 
 type Texts<'a> = Vec<&'a str>;
 type MaybeTexts<'a> = Vec<Option<&'a str>>;

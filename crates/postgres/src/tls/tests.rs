@@ -10,7 +10,7 @@ use rustls_native_certs::CertificateResult;
 use tidelock_core::store::StoreErrorKind;
 
 use super::{advice, client_config, connector, system_roots};
-use crate::address::Address;
+use crate::connect_options::ConnectOptions;
 
 /// A version 1 certificate for `localhost`, valid until 2126, made by the recipe of PostgreSQL's manual with OpenSSL
 /// 3.0.
@@ -26,13 +26,13 @@ lIpt48kHvvi8
 -----END CERTIFICATE-----
 ";
 
-fn address(tail: &str) -> Address {
+fn address(tail: &str) -> ConnectOptions {
     let url = format!("postgres://bob:hunter2@db.example/shop?{tail}");
-    Address::parse_in(&url, &|_| None).unwrap()
+    ConnectOptions::parse_in(&url, &|_| None).unwrap()
 }
 
 #[track_caller]
-fn refusal(address: &Address) -> String {
+fn refusal(address: &ConnectOptions) -> String {
     let error = connector(address).err().unwrap();
     assert_eq!(error.kind, StoreErrorKind::CannotOpen);
     assert!(!error.to_string().contains("hunter2"), "{error}");

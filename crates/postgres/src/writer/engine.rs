@@ -15,9 +15,9 @@ use crate::db::Db;
 use crate::epoch::Epochs;
 use crate::error::{Failure, Meaning};
 use crate::queue::Queue;
+use crate::row_cache::RowCache;
 use crate::sql::Sql;
 use crate::unreadable::Unreadable;
-use crate::warm::Warm;
 use crate::watch::Hints;
 
 /// How long a group waits for a row that another transaction holds before its batches get their own transactions.
@@ -31,11 +31,11 @@ pub(crate) struct Engine {
     pub(crate) sql: Sql,
     pub(crate) queue: Queue<Job>,
     pub(crate) writers: Pool,
-    pub(crate) warm: Warm,
+    pub(crate) warm: RowCache,
     pub(crate) time: Time,
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) hints: Hints,
-    pub(crate) meter: Meter,
+    pub(crate) meter: WriterCounters,
     /// Permits of jobs that run in their own transactions.
     pub(crate) alone: tokio::sync::Semaphore,
     /// Committers and jobs in their own transactions, so that closing can wait for them.
@@ -52,11 +52,11 @@ pub(crate) struct Engine {
 
 /// Counters of the work done.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct WriterCounters {
     pub(crate) groups: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) claims: AtomicU64,
-    pub(crate) careful: AtomicU64,
+    pub(crate) isolated: AtomicU64,
     pub(crate) stale: AtomicU64,
     pub(crate) reconnects: AtomicU64,
 }

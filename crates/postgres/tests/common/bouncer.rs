@@ -36,7 +36,7 @@ impl Drop for Bouncer {
 
 /// The location and the settings of a PgBouncer.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct BouncerConfig<'a> {
     /// The address of the server.
     pub(crate) server: &'a str,
     /// The port of a proxy on this machine, in front of the server.
@@ -74,8 +74,8 @@ fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
 }
 
-fn settings(place: Place<'_>, port: u16, directory: &Path) -> (String, String) {
-    let Place { server, proxy: to, more } = place;
+fn settings(place: BouncerConfig<'_>, port: u16, directory: &Path) -> (String, String) {
+    let BouncerConfig { server, proxy: to, more } = place;
     let server: Config = server.parse().unwrap();
     let Some(Host::Tcp(host)) = server.get_hosts().first() else { panic!("the server has no address") };
     let to = to.or_else(|| server.get_ports().first().copied()).unwrap_or(5432);
@@ -95,7 +95,7 @@ fn settings(place: Place<'_>, port: u16, directory: &Path) -> (String, String) {
 
 impl Bouncer {
     /// Starts a PgBouncer. `None` when it is not installed.
-    pub(crate) fn start(place: Place<'_>) -> Option<Self> {
+    pub(crate) fn start(place: BouncerConfig<'_>) -> Option<Self> {
         if !installed() {
             return None;
         }
@@ -110,7 +110,7 @@ impl Bouncer {
         panic!("it does not start: {said}");
     }
 
-    fn launch(place: Place<'_>) -> Result<Self, String> {
+    fn launch(place: BouncerConfig<'_>) -> Result<Self, String> {
         let directory = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (text, database) = settings(place, port, directory.path());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidelock_core::clock::{Due, Timestamp};
 use tidelock_core::error::Explain;
-use tidelock_core::id::{EventType, Lane, OpId, Owner, StreamVersion};
+use tidelock_core::id::{EventType, OpId, Owner, QueueName, StreamVersion};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -73,14 +73,15 @@ async fn write(store: &PostgresStore, run: &str) -> Result<(), String> {
 }
 
 async fn work(store: &PostgresStore, run: &str) -> Result<(), String> {
-    let (owner, lane): (Owner, Lane) = ("worker".parse().unwrap(), format!("lane-{run}").parse().unwrap());
+    let (owner, lane): (Owner, QueueName) =
+        ("worker".parse().unwrap(), format!("lane-{run}").parse().unwrap());
     let mut jobs = Batch::new();
     for name in ["job", "other", "third"] {
         let follow = Some(key("stream", run));
         jobs = jobs.enqueue(NewWork { follow, ..NewWork::once(key(name, run), lane.clone()) });
     }
     store.apply(jobs).await.map_err(said)?;
-    let claimed = store.claim(Claim::lanes(&owner, [lane.clone()], 3, TTL).with_events(9)).await;
+    let claimed = store.claim(Claim::queues(&owner, [lane.clone()], 3, TTL).with_events(9)).await;
     let claimed = claimed.map_err(said)?;
     let [one, two, three] = claimed.grants.as_slice() else { return Err(format!("{claimed:?}")) };
     if one.events.len() != 3 {
@@ -90,7 +91,7 @@ async fn work(store: &PostgresStore, run: &str) -> Result<(), String> {
     let end = Batch::new().advance(&one.lease(), position).renew(&one.lease(), TTL).ack(&one.lease());
     let end = end.fail(&two.lease(), "it broke", Due::After(TTL)).block(&three.lease(), "it cannot be");
     store.apply(end).await.map_err(said)?;
-    let nothing = store.claim(Claim::lanes(&owner, [lane.clone()], 3, TTL)).await.map_err(said)?;
+    let nothing = store.claim(Claim::queues(&owner, [lane.clone()], 3, TTL)).await.map_err(said)?;
     if !nothing.grants.is_empty() || nothing.next_at.is_none() {
         return Err(format!("{nothing:?}"));
     }

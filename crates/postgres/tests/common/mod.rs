@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tidelock_core::clock::{Clock, ManualClock};
 use tidelock_core::store::{Durability, Store};
 use tidelock_pgserver::Server;
-use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
+use tidelock_postgres::{PostgresOptions, PostgresStore, tokio_postgres};
 use tidelock_tck::{Backend, Capabilities, Database};
 
 /// Returns the address of the server under test: the one in `DATABASE_URL`, or a private one that ends with this
@@ -18,7 +18,10 @@ pub(crate) fn url() -> String {
     if let Ok(url) = std::env::var("DATABASE_URL") {
         return url;
     }
-    let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+    let options = tidelock_pgserver::PgServerOptions {
+        durable: false,
+        ..tidelock_pgserver::PgServerOptions::default()
+    };
     SERVER.get_or_init(|| Server::start(&options).expect("a private server starts")).url()
 }
 
@@ -38,13 +41,13 @@ pub(crate) fn address(schema: &str) -> String {
 }
 
 /// The durability that tests need: processes are killed here, not machines.
-pub(crate) fn options() -> Options {
-    Options { durability: Durability::Relaxed, readers: 3, ..Options::default() }
+pub(crate) fn options() -> PostgresOptions {
+    PostgresOptions { durability: Durability::Relaxed, readers: 3, ..PostgresOptions::default() }
 }
 
 /// Opens a store on an address.
 pub(crate) async fn open(address: &str, clock: Option<Arc<dyn Clock>>) -> PostgresStore {
-    PostgresStore::open(address, Options { clock, ..options() }).await.unwrap()
+    PostgresStore::open(address, PostgresOptions { clock, ..options() }).await.unwrap()
 }
 
 /// Waits until the server has closed the connections of dead child processes: the server still executes the requests of

@@ -32,19 +32,19 @@ pub(crate) enum Trap {
 
 /// The directions in which bytes are forwarded.
 #[derive(Clone, Copy, Debug)]
-struct Flow {
+struct Directions {
     up: bool,
     down: bool,
     delay: Duration,
 }
 
-const FREE: Flow = Flow { up: true, down: true, delay: Duration::ZERO };
+const FREE: Directions = Directions { up: true, down: true, delay: Duration::ZERO };
 
 struct Wires {
     server: u16,
     refusing: AtomicBool,
     accepted: AtomicUsize,
-    flow: watch::Sender<Flow>,
+    flow: watch::Sender<Directions>,
     cut: watch::Sender<u64>,
     abandoned: watch::Sender<u64>,
     trap: Mutex<Option<(Vec<u8>, Trap)>>,

@@ -9,7 +9,7 @@ use tidelock_core::error::Explain as _;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Expect, MemoryStore, SharedStore};
-use tidelock_sealed::{MasterKey, Opened, Options, Place, Sealed, SealedError, Vault};
+use tidelock_sealed::{AssociatedData, MasterKey, Opened, Sealed, SealedError, Vault, VaultOptions};
 
 pub(crate) struct Home {
     pub(crate) keys: SharedStore,
@@ -24,8 +24,8 @@ impl Home {
         Self { keys, clock, master: master(1) }
     }
 
-    pub(crate) fn options(&self) -> Options {
-        Options { clock: Arc::<ManualClock>::clone(&self.clock), ..Options::default() }
+    pub(crate) fn options(&self) -> VaultOptions {
+        VaultOptions { clock: Arc::<ManualClock>::clone(&self.clock), ..VaultOptions::default() }
     }
 
     /// Returns a separate vault, as another process would have it.
@@ -33,7 +33,7 @@ impl Home {
         self.with(self.options())
     }
 
-    pub(crate) fn with(&self, options: Options) -> Vault {
+    pub(crate) fn with(&self, options: VaultOptions) -> Vault {
         Vault::with_options(Arc::clone(&self.keys), self.master.clone(), options)
     }
 
@@ -55,15 +55,19 @@ pub(crate) fn master(seed: u8) -> MasterKey {
     MasterKey::from_bytes([seed; 32])
 }
 
-pub(crate) fn email(id: &str) -> Place {
-    Place::of(&Key::new("customer", [id]).unwrap(), "email")
+pub(crate) fn email(id: &str) -> AssociatedData {
+    AssociatedData::of(&Key::new("customer", [id]).unwrap(), "email")
 }
 
 pub(crate) fn text() -> String {
     "ada@example.com".to_owned()
 }
 
-pub(crate) async fn read<T: DeserializeOwned>(vault: &Vault, sealed: &Sealed<T>, place: &Place) -> Option<T> {
+pub(crate) async fn read<T: DeserializeOwned>(
+    vault: &Vault,
+    sealed: &Sealed<T>,
+    place: &AssociatedData,
+) -> Option<T> {
     vault.open(sealed, place).await.unwrap().value()
 }
 

@@ -6,11 +6,11 @@ use serde::Serialize;
 use tidelock_core::id::Position;
 use tidelock_core::store::{Direction, LogQuery};
 
+use crate::app_state::{App, AppState};
 use crate::error::ServerError;
 use crate::problem::Problem;
 use crate::request::{Answered, ok};
-use crate::shared::{App, Shared};
-use crate::shown::escaped;
+use crate::sanitize::escaped;
 
 /// Answers the liveness check.
 pub(crate) async fn lives() -> &'static str {
@@ -45,7 +45,7 @@ pub(crate) async fn ready(State(app): State<App>) -> Answered {
 }
 
 /// The position of the last event.
-pub(crate) async fn head(app: &Shared) -> Result<Option<Position>, Problem> {
+pub(crate) async fn head(app: &AppState) -> Result<Option<Position>, Problem> {
     let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
     Ok(app.store().read_log(last).await?.events.first().map(|event| event.position))
 }

@@ -7,9 +7,9 @@ use serde::Serialize;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::store::Durability;
 
+use crate::app_state::App;
 use crate::openapi::shape;
 use crate::request::{Answered, ok};
-use crate::shared::App;
 use crate::token::{Caller, Role};
 
 #[derive(Serialize, JsonSchema)]

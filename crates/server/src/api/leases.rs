@@ -16,19 +16,19 @@ use tidelock_core::error::InvalidInput;
 use tidelock_core::id::{Fence, Owner};
 use tidelock_core::key::Key;
 use tidelock_core::key::reserved::check_name;
-use tidelock_core::lease::{self, LeaseError, MIN_TTL, View};
-use tidelock_core::store::{Batch, Claim, Denied, Grant, Lease, LeaseRow, Operation, Selection};
+use tidelock_core::lease::{self, LeaseError, LeaseView, MIN_TTL};
+use tidelock_core::store::{Batch, Claim, ClaimDenied, Grant, Lease, LeaseRow, Operation, Selection};
 use tokio::sync::oneshot;
 
-use crate::audit::Told;
+use crate::app_state::{App, AppState};
+use crate::audit::AuditEntry;
 use crate::delivery::reported;
 use crate::error::ServerError;
 use crate::openapi::shape;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Body, Named, ok, page, unreadable};
+use crate::request::{Answered, Body, PathName, QueryParams, ok, page, unreadable};
 use crate::request_id;
-use crate::shared::{App, Shared};
-use crate::shown::escaped;
+use crate::sanitize::escaped;
 use crate::token::Caller;
 
 #[derive(Deserialize)]
@@ -42,19 +42,19 @@ pub(crate) struct ListQuery {
 #[schemars(rename = "Leases")]
 pub(crate) struct Listing {
     #[schemars(with = "Vec<shape::Lease>")]
-    leases: Vec<View>,
+    leases: Vec<LeaseView>,
     #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
 /// One page of leases.
-pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+pub(crate) async fn list(State(app): State<App>, QueryParams(asked): QueryParams<ListQuery>) -> Answered {
     let found = lease::list(&app.store, page(asked.cursor.as_deref(), asked.limit)?).await?;
     ok(&Listing { leases: found.rows, next: found.next })
 }
 
 /// A lease.
-pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
+pub(crate) async fn show(State(app): State<App>, name: PathName) -> Answered {
     let key = name.key()?;
     let absent = || ServerError::NotFound { what: "lease", name: key.to_string() };
     ok(&lease::view(&app.store, &key).await?.ok_or_else(absent)?)
@@ -86,7 +86,7 @@ pub(crate) struct AcquiredLease {
 /// a program.
 const OVER_HTTP: &str = "http/";
 
-fn ttl(app: &Shared, millis: u64) -> Result<Duration, ServerError> {
+fn ttl(app: &AppState, millis: u64) -> Result<Duration, ServerError> {
     let (ttl, limit) = (Duration::from_millis(millis), app.options.lease_time);
     if ttl < MIN_TTL {
         return Err(unreadable("ttl_ms", &format!("{millis} is less than {}", MIN_TTL.as_millis())));
@@ -152,7 +152,7 @@ impl ShownQuery {
 pub(crate) async fn take(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    name: Named,
+    name: PathName,
     Body(body): Body<Take>,
 ) -> Answered {
     let key = name.key()?;
@@ -160,7 +160,7 @@ pub(crate) async fn take(
     let named = Owner::new(body.owner)?;
     let (owner, ttl) = (Owner::new(format!("{OVER_HTTP}{named}"))?, ttl(&app, body.ttl_ms)?);
     let seen = lease::view(&app.store, &key).await?;
-    if let Some(View { waiters, .. }) = seen
+    if let Some(LeaseView { waiters, .. }) = seen
         && !waiters.is_empty()
     {
         return Err(LeaseError::Waited { key, waiters }.into());
@@ -194,8 +194,8 @@ impl Taking {
             return self.give_back(&lease, None).await;
         }
         let (key, owner, fence) = (self.key.clone(), self.owner.clone(), grant.fence);
-        let told = self.told("acquire", json!({"owner": owner, "fence": fence}));
-        let written = match told.with(Batch::new().guard_lease(&lease)) {
+        let audit_entry = self.audit_entry("acquire", json!({"owner": owner, "fence": fence}));
+        let written = match audit_entry.with(Batch::new().guard_lease(&lease)) {
             Ok(batch) => self.app.store().apply(batch).await.map_err(Problem::from),
             Err(error) => Err(error.into()),
         };
@@ -208,31 +208,31 @@ impl Taking {
         // A refused message is dropped, and its report with it.
         let _ = answer.send(Ok((AcquiredLease { key, owner, fence, expires_at }, report)));
         if delivered.await.is_err() {
-            let told = self.told(
+            let audit_entry = self.audit_entry(
                 "release",
                 json!({"fence": fence, "reason": "the client left before the response was read"}),
             );
-            self.give_back(&lease, Some(&told)).await;
+            self.give_back(&lease, Some(&audit_entry)).await;
         }
     }
 
-    fn told(&self, did: &'static str, details: Value) -> Told<'_> {
-        Told::new(&self.caller, did, &self.key, details)
+    fn audit_entry(&self, did: &'static str, details: Value) -> AuditEntry<'_> {
+        AuditEntry::new(&self.caller, did, &self.key, details)
     }
 
     /// Releases the lease. If that fails, the lease expires.
-    async fn give_back(&self, lease: &Lease, told: Option<&Told<'_>>) {
-        if self.given_back(lease, told).await.is_err() {
+    async fn give_back(&self, lease: &Lease, audit_entry: Option<&AuditEntry<'_>>) {
+        if self.given_back(lease, audit_entry).await.is_err() {
             // The failure was logged already, or another owner has the lease by now.
             let key = escaped(&self.key.to_string());
             tracing::warn!(target: "tidelock::server", %key, "lease release failed");
         }
     }
 
-    async fn given_back(&self, lease: &Lease, told: Option<&Told<'_>>) -> Result<(), Problem> {
+    async fn given_back(&self, lease: &Lease, audit_entry: Option<&AuditEntry<'_>>) -> Result<(), Problem> {
         let batch = giving_back(&self.app, &self.key, lease).await?;
-        let batch = match told {
-            Some(told) => told.with(batch)?,
+        let batch = match audit_entry {
+            Some(audit_entry) => audit_entry.with(batch)?,
             None => batch,
         };
         self.app.store().apply(batch).await?;
@@ -240,19 +240,19 @@ impl Taking {
     }
 }
 
-async fn claim(app: &Shared, key: &Key, owner: &Owner, ttl: Duration) -> Result<Grant, Problem> {
-    let claimed = app.store().claim(Claim::named(owner, &lease::row_of(key)?, &lease::lane()?, ttl)).await?;
+async fn claim(app: &AppState, key: &Key, owner: &Owner, ttl: Duration) -> Result<Grant, Problem> {
+    let claimed = app.store().claim(Claim::named(owner, &lease::row_of(key)?, &lease::queue()?, ttl)).await?;
     if let Some(grant) = claimed.grants.into_iter().next() {
         return Ok(grant);
     }
     let key = key.clone();
     Err(match claimed.denied {
-        Some(Denied::Held(holder)) => {
+        Some(ClaimDenied::Held(holder)) => {
             let (owner, since, until, fence) = (holder.owner, holder.since, holder.until, holder.fence);
             LeaseError::Held { key, owner, since, until, fence }
         }
-        Some(Denied::Blocked(reason)) => LeaseError::Blocked { key, reason },
-        Some(Denied::NotFound) | None => {
+        Some(ClaimDenied::Blocked(reason)) => LeaseError::Blocked { key, reason },
+        Some(ClaimDenied::NotFound) | None => {
             LeaseError::NoKeeper { reason: "the store neither grants nor denies".to_owned() }
         }
     }
@@ -261,7 +261,7 @@ async fn claim(app: &Shared, key: &Key, owner: &Owner, ttl: Duration) -> Result<
 
 /// Rejects changes of a lease that a program holds. Fences are never reused, so the owner of a fence never changes. The store
 /// rejects a stale fence.
-async fn held_over_http(app: &Shared, key: &Key, lease: &Lease) -> Result<(), Problem> {
+async fn held_over_http(app: &AppState, key: &Key, lease: &Lease) -> Result<(), Problem> {
     let held = app.store().work(&lease.key).await?.and_then(|row| row.lease);
     match held {
         Some(LeaseRow { owner, fence, since, until, .. })
@@ -285,7 +285,7 @@ pub(crate) struct Renew {
 pub(crate) async fn renew(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    name: Named,
+    name: PathName,
     Body(body): Body<Renew>,
 ) -> Answered {
     let key = name.key()?;
@@ -293,8 +293,8 @@ pub(crate) async fn renew(
     let (fence, ttl) = (Fence(body.fence), ttl(&app, body.ttl_ms)?);
     let lease = Lease { key: lease::row_of(&key)?, fence, owner: None };
     held_over_http(&app, &key, &lease).await?;
-    let told = Told::new(&caller, "renew", &key, json!({"fence": fence, "ttl_ms": body.ttl_ms}));
-    app.store().apply(told.with(Batch::new().renew(&lease, ttl))?).await?;
+    let audit_entry = AuditEntry::new(&caller, "renew", &key, json!({"fence": fence, "ttl_ms": body.ttl_ms}));
+    app.store().apply(audit_entry.with(Batch::new().renew(&lease, ttl))?).await?;
     let holder = app.store().work(&lease.key).await?.and_then(|row| row.lease);
     match holder.filter(|holder| holder.fence == fence) {
         Some(holder) => ok(&AcquiredLease { key, owner: holder.owner, fence, expires_at: holder.until }),
@@ -321,8 +321,8 @@ pub(crate) struct Released {
 pub(crate) async fn release(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    name: Named,
-    Asked(asked): Asked<ReleaseQuery>,
+    name: PathName,
+    QueryParams(asked): QueryParams<ReleaseQuery>,
 ) -> Answered {
     let key = name.key()?;
     check_name(&key)?;
@@ -330,13 +330,13 @@ pub(crate) async fn release(
     let lease = Lease { key: lease::row_of(&key)?, fence, owner: None };
     held_over_http(&app, &key, &lease).await?;
     let batch = giving_back(&app, &key, &lease).await?;
-    let told = Told::new(&caller, "release", &key, json!({"fence": fence}));
-    app.store().apply(told.with(batch)?).await?;
+    let audit_entry = AuditEntry::new(&caller, "release", &key, json!({"fence": fence}));
+    app.store().apply(audit_entry.with(batch)?).await?;
     ok(&Released { key, fence })
 }
 
 /// Returns the batch that releases a lease.
-async fn giving_back(app: &Shared, key: &Key, lease: &Lease) -> Result<Batch, Problem> {
+async fn giving_back(app: &AppState, key: &Key, lease: &Lease) -> Result<Batch, Problem> {
     let seen = lease::view(&app.store, key).await?;
     // A row with takeovers stays for operators. Other rows are removed, so that a key used once leaves nothing behind.
     let stays = seen.is_some_and(|seen| seen.takeovers > 0 || seen.stolen.is_some());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidelock_core::lock::{Cycle, LockClassStats, LockEntry, LockOwner, Locks, Snapshot, Task};
+use tidelock_core::lock::{Cycle, LockClassStats, LockEntry, LockOwner, LockSnapshot, Locks, TaskId};
 
+use crate::app_state::App;
 use crate::request::{Answered, ok};
-use crate::shared::App;
 
 /// The maximum number of terms in a response. Terms with the most waiters come first.
 const TERMS: usize = 500;
@@ -102,7 +102,7 @@ fn hidden() -> Shown {
 
 fn shown(locks: &Locks) -> Shown {
     let seen = locks.snapshot();
-    let word = |task: &Task| task.to_string();
+    let word = |task: &TaskId| task.to_string();
     let cycles = cycles(&seen).iter().map(|cycle| cycle.iter().map(word).collect()).collect();
     let held = seen.terms.len();
     let waiting = seen.terms.iter().map(|term| term.waiters.len()).sum();
@@ -143,14 +143,14 @@ impl Line {
             mode: party.mode,
             age_ms: millis(party.age),
             place: party.place.to_string(),
-            blocked_by: party.blocked_by.iter().take(PARTIES).map(Task::to_string).collect(),
+            blocked_by: party.blocked_by.iter().take(PARTIES).map(TaskId::to_string).collect(),
         }
     }
 }
 
 impl Found {
     fn of(ago: Duration, cycle: &Cycle) -> Self {
-        let link = |link: &tidelock_core::lock::Link| Link {
+        let link = |link: &tidelock_core::lock::CycleLink| Link {
             task: link.task.to_string(),
             term: link.term.to_string(),
             asked: link.asked.to_string(),
@@ -176,12 +176,12 @@ impl Stats {
 }
 
 /// Returns the cycles of tasks that wait for each other. Each cycle occurs once and starts with its lowest task.
-pub(crate) fn cycles(seen: &Snapshot) -> Vec<Vec<Task>> {
-    let mut waits: BTreeMap<Task, Vec<Task>> = BTreeMap::new();
+pub(crate) fn cycles(seen: &LockSnapshot) -> Vec<Vec<TaskId>> {
+    let mut waits: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
     for edge in seen.edges() {
         waits.entry(edge.waiter).or_default().push(edge.holder);
     }
-    let mut found: Vec<Vec<Task>> = Vec::new();
+    let mut found: Vec<Vec<TaskId>> = Vec::new();
     for start in waits.keys() {
         if found.iter().any(|cycle| cycle.contains(start)) {
             continue;
@@ -194,8 +194,8 @@ pub(crate) fn cycles(seen: &Snapshot) -> Vec<Vec<Task>> {
 }
 
 /// Returns the shortest path from a task back to itself.
-fn back_to(start: Task, waits: &BTreeMap<Task, Vec<Task>>) -> Option<Vec<Task>> {
-    let mut came_from: BTreeMap<Task, Task> = BTreeMap::new();
+fn back_to(start: TaskId, waits: &BTreeMap<TaskId, Vec<TaskId>>) -> Option<Vec<TaskId>> {
+    let mut came_from: BTreeMap<TaskId, TaskId> = BTreeMap::new();
     let mut ahead = std::collections::VecDeque::from([start]);
     while let Some(task) = ahead.pop_front() {
         for next in waits.get(&task).into_iter().flatten() {

@@ -11,8 +11,8 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use tidelock_core::lock::Locks;
 
 use crate::api::overview::{self, Overview, Reaction, Runs};
+use crate::app_state::{App, AppState};
 use crate::problem::Problem;
-use crate::shared::{App, Shared};
 
 /// The maximum number of reactions with a separate time series.
 const REACTIONS: usize = 100;
@@ -90,7 +90,7 @@ fn held(locks: &Locks) {
     set("tidelock_locks_waiting", "Tasks that wait for a lock.", waiting);
 }
 
-fn server(app: &Shared) {
+fn server(app: &AppState) {
     let connections = app.counts.connections.load(Ordering::Relaxed) as u64;
     set("tidelock_http_connections", "Open connections.", connections);
     let free = app.followers.available_permits();

@@ -11,15 +11,15 @@ use serde::Serialize;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::Position;
 use tidelock_core::key::Key;
-use tidelock_core::reactions::{Operator, ReactionView, Which, reaction_row};
+use tidelock_core::reactions::{Operator, ReactionFilter, ReactionView, reaction_row};
 use tidelock_core::store::{Page, SharedStore, StoreInfo, WorkFilter, WorkRow};
-use tidelock_core::workflow::Status;
+use tidelock_core::workflow::RunStatus;
 
 use crate::api::health;
+use crate::app_state::{App, AppState};
 use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, ok};
-use crate::shared::{App, Shared};
 
 /// The time for which a result is reused.
 const FRESH: Duration = Duration::from_secs(2);
@@ -80,7 +80,7 @@ pub(crate) struct Leases {
 #[schemars(rename = "RunCounts")]
 pub(crate) struct Runs {
     #[schemars(with = "BTreeMap<String, u64>")]
-    pub(crate) by_status: BTreeMap<Status, u64>,
+    pub(crate) by_status: BTreeMap<RunStatus, u64>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -119,19 +119,19 @@ pub(crate) async fn overview(State(app): State<App>) -> Answered {
 }
 
 /// Returns the last result if it is recent, or a new one. Concurrent requests wait for one computation and share its result.
-pub(crate) async fn seen(app: &Shared) -> Result<Arc<Overview>, Problem> {
+pub(crate) async fn seen(app: &AppState) -> Result<Arc<Overview>, Problem> {
     let mut last = app.inspected.overview.lock().await;
     if let Some((at, seen)) = &*last
         && at.elapsed() < FRESH
     {
         return Ok(Arc::clone(seen));
     }
-    let seen = Arc::new(look(app).await?);
+    let seen = Arc::new(read_overview(app).await?);
     *last = Some((Instant::now(), Arc::clone(&seen)));
     Ok(seen)
 }
 
-async fn look(app: &Shared) -> Result<Overview, Problem> {
+async fn read_overview(app: &AppState) -> Result<Overview, Problem> {
     let info = app.store().info().await?;
     let began = Instant::now();
     let position = health::head(app).await?;
@@ -149,7 +149,7 @@ async fn look(app: &Shared) -> Result<Overview, Problem> {
         locks: app.inspected.locks.get().map(locked),
         conflicts: app.inspected.conflicts.get().map(|seen| {
             let kinds = seen.by_kind();
-            let sum = |of: fn(&crate::inspected::Tally) -> u64| kinds.values().map(of).sum();
+            let sum = |of: fn(&crate::host::Tally) -> u64| kinds.values().map(of).sum();
             Conflicts { mutations: sum(|tally| tally.mutations), conflicts: sum(|tally| tally.conflicts) }
         }),
         info,
@@ -181,13 +181,15 @@ impl Waiting {
     }
 }
 
-async fn reactions(app: &Shared, mut waiting: Waiting) -> Result<Vec<Reaction>, Problem> {
+async fn reactions(app: &AppState, mut waiting: Waiting) -> Result<Vec<Reaction>, Problem> {
     let operator = Operator::new(SharedStore::clone(&app.store));
     let mut all = Vec::new();
     for view in operator.reactions().await? {
         let mut reaction = Reaction::of(view);
         if let Some((key, waited)) = waiting.0.remove(&reaction.name) {
-            let found = operator.keys(&Which::of(reaction.name.as_str()).keys([key]), Page::first(1)).await?;
+            let found = operator
+                .keys(&ReactionFilter::of(reaction.name.as_str()).keys([key]), Page::first(1))
+                .await?;
             let events = found.rows.first().map_or(Duration::ZERO, |key| key.lag.behind);
             reaction.lag_ms = reaction.lag_ms.max(millis(waited.max(events)));
         }
@@ -209,7 +211,7 @@ impl Reaction {
     }
 }
 
-async fn work(app: &Shared, now: Timestamp) -> Result<(Work, Waiting), Problem> {
+async fn work(app: &AppState, now: Timestamp) -> Result<(Work, Waiting), Problem> {
     let count = async |filter: WorkFilter| app.store().count_work(&filter).await;
     let blocked = WorkFilter { blocked: Some(true), ..WorkFilter::default() };
     let mut work = Work {
@@ -230,7 +232,7 @@ async fn work(app: &Shared, now: Timestamp) -> Result<(Work, Waiting), Problem> 
     Ok((work, longest))
 }
 
-async fn leases(app: &Shared, now: Timestamp, held: u64) -> Result<Leases, Problem> {
+async fn leases(app: &AppState, now: Timestamp, held: u64) -> Result<Leases, Problem> {
     let mut leases = Leases { held, ..Leases::default() };
     let leased = WorkFilter { leased: Some(true), ..WorkFilter::default() };
     let soon = now.after(SOON);
@@ -256,7 +258,7 @@ impl Work {
 }
 
 /// Passes rows to `see`, and returns whether these were all rows.
-async fn walk(app: &Shared, filter: WorkFilter, mut see: impl FnMut(WorkRow)) -> Result<bool, Problem> {
+async fn walk(app: &AppState, filter: WorkFilter, mut see: impl FnMut(WorkRow)) -> Result<bool, Problem> {
     let (mut page, mut seen) = (Page::first(PAGE), 0);
     loop {
         let found = app.store().works(&filter, page).await?;

@@ -10,20 +10,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock_core::key::Key;
-use tidelock_core::reactions::{KeyView, Operator, Parked, ReactionView, Verb as Asks, Which};
+use tidelock_core::reactions::{
+    Operator, OperatorVerb as Asks, ParkedEvent, ReactionFilter, ReactionKeyView, ReactionView,
+};
 use tidelock_core::store::{Page, SharedStore};
 
 use crate::api::work::{Operated, confirmed};
-use crate::audit::{self, Told};
+use crate::app_state::{App, AppState};
+use crate::audit::{self, AuditEntry};
 use crate::openapi::shape;
-use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadable};
-use crate::shared::{App, Shared};
+use crate::request::{Answered, Body, PAGE_ROWS, PathName, QueryParams, ok, page, unreadable};
 use crate::token::Caller;
 
 /// The maximum number of keys in a page, even if the caller asks for more. `next` is the start of the remaining keys.
 const KEYS: usize = 100;
 
-fn operator(app: &Shared) -> Operator {
+fn operator(app: &AppState) -> Operator {
     Operator::new(SharedStore::clone(&app.store))
 }
 
@@ -51,7 +53,7 @@ pub(crate) struct KeysQuery {
 #[schemars(rename = "ReactionKeys")]
 pub(crate) struct Keys {
     #[schemars(with = "Vec<shape::Object>")]
-    keys: Vec<KeyView>,
+    keys: Vec<ReactionKeyView>,
     #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
@@ -59,11 +61,11 @@ pub(crate) struct Keys {
 /// Returns one page of the keys of a reaction.
 pub(crate) async fn keys(
     State(app): State<App>,
-    Named(name): Named,
-    Asked(asked): Asked<KeysQuery>,
+    PathName(name): PathName,
+    QueryParams(asked): QueryParams<KeysQuery>,
 ) -> Answered {
-    let which = Which::of(name);
-    let which = if asked.blocked { which.that_are_blocked() } else { which };
+    let which = ReactionFilter::of(name);
+    let which = if asked.blocked { which.blocked_only() } else { which };
     let page = page(asked.cursor.as_deref(), asked.limit)?;
     // Each key costs a read of the stream that it follows.
     let page = Page { limit: page.limit.min(KEYS), ..page };
@@ -81,7 +83,7 @@ pub(crate) struct DeadLettersQuery {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DeadLetters {
     #[schemars(with = "Vec<shape::Object>")]
-    dead_letters: Vec<Parked>,
+    dead_letters: Vec<ParkedEvent>,
     #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
@@ -89,8 +91,8 @@ pub(crate) struct DeadLetters {
 /// Returns one page of the dead letters of a reaction.
 pub(crate) async fn dead_letters(
     State(app): State<App>,
-    Named(name): Named,
-    Asked(asked): Asked<DeadLettersQuery>,
+    PathName(name): PathName,
+    QueryParams(asked): QueryParams<DeadLettersQuery>,
 ) -> Answered {
     let found = operator(&app).parked(&name, page(asked.cursor.as_deref(), asked.limit)?).await?;
     ok(&DeadLetters { dead_letters: found.rows, next: found.next })
@@ -155,10 +157,10 @@ pub(crate) struct Operate {
 pub(crate) async fn operate(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(name): Named,
+    PathName(name): PathName,
     Body(body): Body<Operate>,
 ) -> Answered {
-    let mut which = Which::of(name.clone());
+    let mut which = ReactionFilter::of(name.clone());
     if let Some(keys) = body.keys {
         if keys.len() > PAGE_ROWS {
             return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
@@ -167,17 +169,17 @@ pub(crate) async fn operate(
         which = which.keys(keys.into_iter().collect::<BTreeSet<Key>>());
     }
     if body.blocked {
-        which = which.that_are_blocked();
+        which = which.blocked_only();
     }
     let operator = operator(&app);
     let plan = operator.plan(body.verb.asks(), &which).await?;
-    let would_change = plan.would();
+    let would_change = plan.affected();
     if body.dry_run {
         return ok(&Operated { would_change, changed: 0 });
     }
     confirmed(body.confirm, would_change)?;
     let details = json!({"blocked": body.blocked, "selected": audit::keys(plan.keys())});
-    let told = Told::new(&caller, body.verb.word(), &name, details);
-    let changed = operator.carry_out(plan.beside(told.batch()?)).await?;
+    let audit_entry = AuditEntry::new(&caller, body.verb.word(), &name, details);
+    let changed = operator.apply_plan(plan.with_batch(audit_entry.batch()?)).await?;
     ok(&Operated { would_change, changed })
 }

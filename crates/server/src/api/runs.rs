@@ -19,22 +19,24 @@ use tidelock_core::clock::parse_duration;
 use tidelock_core::id::Priority;
 use tidelock_core::payload::Payload;
 use tidelock_core::workflow::{
-    RunCursor, RunFilter, RunPage, RunView, Status, StepView, Workflow, WorkflowError,
+    RunCursor, RunFilter, RunPage, RunStatus, RunView, StepView, Workflow, WorkflowError,
 };
 
-use crate::audit::Told;
+use crate::app_state::App;
+use crate::audit::AuditEntry;
 use crate::error::ServerError;
-use crate::guard::LONGEST_WAIT;
 use crate::openapi::shape;
-use crate::request::{Answered, Asked, Body, Named, json as answer, ok, rows, traceparent, unreadable};
-use crate::shared::App;
+use crate::request::{
+    Answered, Body, PathName, QueryParams, json as answer, ok, rows, traceparent, unreadable,
+};
+use crate::route_policy::LONGEST_WAIT;
 use crate::token::Caller;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
     workflow: Option<String>,
-    status: Option<Status>,
+    status: Option<RunStatus>,
     prefix: Option<String>,
     cursor: Option<String>,
     limit: Option<usize>,
@@ -51,7 +53,7 @@ pub(crate) struct Listing {
 }
 
 /// Returns one page of runs, newest first.
-pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+pub(crate) async fn list(State(app): State<App>, QueryParams(asked): QueryParams<ListQuery>) -> Answered {
     let ListQuery { workflow, status, prefix, cursor, limit } = asked;
     let cursor = cursor.map(|cursor| cursor.parse::<RunCursor>()).transpose()?;
     let filter = RunFilter { workflow, status, prefix, ..RunFilter::default() };
@@ -60,7 +62,7 @@ pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>)
 }
 
 /// Returns a run.
-pub(crate) async fn show(State(app): State<App>, Named(run): Named) -> Answered {
+pub(crate) async fn show(State(app): State<App>, PathName(run): PathName) -> Answered {
     ok(&app.runs.show(&run).await?)
 }
 
@@ -85,8 +87,8 @@ pub(crate) struct Steps<'a> {
 /// Returns the steps of a run: all of them, or one page.
 pub(crate) async fn steps(
     State(app): State<App>,
-    Named(run): Named,
-    Asked(asked): Asked<StepsQuery>,
+    PathName(run): PathName,
+    QueryParams(asked): QueryParams<StepsQuery>,
 ) -> Answered {
     let steps = app.runs.steps(&run).await?;
     let from = asked.cursor.unwrap_or(0).min(steps.len());
@@ -130,8 +132,8 @@ pub(crate) async fn start(
     Body(body): Body<Start>,
 ) -> Answered {
     let id = body.id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-    let told = Told::new(&caller, "start", &id, json!({"workflow": body.workflow}));
-    let runs = app.runs.beside(told.batch()?);
+    let audit_entry = AuditEntry::new(&caller, "start", &id, json!({"workflow": body.workflow}));
+    let runs = app.runs.with_batch(audit_entry.batch()?);
     let mut start = runs.start_named(&body.workflow, body.input).await?.id(id);
     if let Some(trace) = traceparent(&headers) {
         start = start.trace(trace);
@@ -164,12 +166,12 @@ pub(crate) struct Signal {
 pub(crate) async fn signal(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(run): Named,
+    PathName(run): PathName,
     Body(body): Body<Signal>,
 ) -> Answered {
     let Signal { name, id, value } = body;
-    let told = Told::new(&caller, "signal", &run, json!({"name": name, "id": id}));
-    app.runs.beside(told.batch()?).signal_named(&run, &name, id.as_deref(), value).await?;
+    let audit_entry = AuditEntry::new(&caller, "signal", &run, json!({"name": name, "id": id}));
+    app.runs.with_batch(audit_entry.batch()?).signal_named(&run, &name, id.as_deref(), value).await?;
     accepted(&run)
 }
 
@@ -183,11 +185,11 @@ pub(crate) struct Reason {
 pub(crate) async fn cancel(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(run): Named,
+    PathName(run): PathName,
     Body(Reason { reason }): Body<Reason>,
 ) -> Answered {
-    let told = Told::new(&caller, "cancel", &run, json!({"reason": reason}));
-    app.runs.beside(told.batch()?).cancel(&run, &reason).await?;
+    let audit_entry = AuditEntry::new(&caller, "cancel", &run, json!({"reason": reason}));
+    app.runs.with_batch(audit_entry.batch()?).cancel(&run, &reason).await?;
     accepted(&run)
 }
 
@@ -195,11 +197,11 @@ pub(crate) async fn cancel(
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(run): Named,
+    PathName(run): PathName,
     Body(Reason { reason }): Body<Reason>,
 ) -> Answered {
-    let told = Told::new(&caller, "resume", &run, json!({"reason": reason}));
-    app.runs.beside(told.batch()?).resume(&run, &reason).await?;
+    let audit_entry = AuditEntry::new(&caller, "resume", &run, json!({"reason": reason}));
+    app.runs.with_batch(audit_entry.batch()?).resume(&run, &reason).await?;
     accepted(&run)
 }
 
@@ -223,7 +225,7 @@ pub(crate) struct ResultQuery {
 pub(crate) struct Ended {
     run: String,
     #[schemars(with = "shape::Status")]
-    status: Status,
+    status: RunStatus,
     #[schemars(with = "serde_json::Value")]
     output: Option<Payload>,
     failure: Option<String>,
@@ -235,8 +237,8 @@ const ANY: Workflow<Value, Value> = Workflow::new("any");
 /// Returns the result of a run. Waits for its end up to the requested time, and returns 202 if the run has not ended.
 pub(crate) async fn result(
     State(app): State<App>,
-    Named(run): Named,
-    Asked(asked): Asked<ResultQuery>,
+    PathName(run): PathName,
+    QueryParams(asked): QueryParams<ResultQuery>,
 ) -> Answered {
     let wait = asked.wait.as_deref().map_or(Ok(Duration::ZERO), waited)?;
     if !wait.is_zero() {

@@ -18,16 +18,16 @@ use tidelock_core::id::DocVersion;
 use tidelock_core::key::Key;
 use tidelock_core::key::reserved::check_document;
 use tidelock_core::payload::Payload;
-use tidelock_core::state::{PastChange, history_batch, history_key};
+use tidelock_core::state::{HistoryChange, history_batch, history_key};
 use tidelock_core::store::{Batch, Document, DocumentFound, Expect, Refusal, Store, StoreErrorKind};
 
 use super::leases::{Shown, ShownQuery, under, with_lease};
-use crate::audit::Told;
+use crate::app_state::App;
+use crate::audit::AuditEntry;
 use crate::error::ServerError;
 use crate::openapi::shape;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Body, Named, header_text, ok, page, range, unreadable};
-use crate::shared::App;
+use crate::request::{Answered, Body, PathName, QueryParams, header_text, ok, page, range, unreadable};
 use crate::token::Caller;
 
 #[derive(Deserialize)]
@@ -62,7 +62,7 @@ pub(crate) struct Listing {
 }
 
 /// Returns one page of documents.
-pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+pub(crate) async fn list(State(app): State<App>, QueryParams(asked): QueryParams<ListQuery>) -> Answered {
     let prefix = range(asked.prefix.as_deref())?;
     let found = app.store().documents(&prefix, page(asked.cursor.as_deref(), asked.limit)?).await?;
     let line = |document: Document| {
@@ -73,7 +73,7 @@ pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>)
 }
 
 /// Returns a document, or 304 if the caller already has its current version.
-pub(crate) async fn show(State(app): State<App>, headers: HeaderMap, name: Named) -> Answered {
+pub(crate) async fn show(State(app): State<App>, headers: HeaderMap, name: PathName) -> Answered {
     let key = name.key()?;
     let document = app.store().document(&key).await?.ok_or_else(|| absent(&key))?;
     let seen = header_text(&headers, header::IF_NONE_MATCH, "If-None-Match")?;
@@ -129,11 +129,11 @@ pub(crate) async fn write(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    name: Named,
-    Asked(asked): Asked<ShownQuery>,
+    name: PathName,
+    QueryParams(asked): QueryParams<ShownQuery>,
     Body(body): Body<Value>,
 ) -> Answered {
-    let write = Write { expect: &headers, lease: asked.shown()?, change: PastChange::Put(body.value) };
+    let write = Write { expect: &headers, lease: asked.shown()?, change: HistoryChange::Put(body.value) };
     change(&app, &caller, name.key()?, write).await
 }
 
@@ -142,10 +142,10 @@ pub(crate) async fn remove(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    name: Named,
-    Asked(asked): Asked<ShownQuery>,
+    name: PathName,
+    QueryParams(asked): QueryParams<ShownQuery>,
 ) -> Answered {
-    let write = Write { expect: &headers, lease: asked.shown()?, change: PastChange::Delete };
+    let write = Write { expect: &headers, lease: asked.shown()?, change: HistoryChange::Delete };
     change(&app, &caller, name.key()?, write).await
 }
 
@@ -155,7 +155,7 @@ struct Write<'a> {
     expect: &'a HeaderMap,
     /// The lease that fences the write.
     lease: Option<Shown>,
-    change: PastChange,
+    change: HistoryChange,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -183,14 +183,14 @@ async fn change(app: &App, caller: &Caller, key: Key, write: Write<'_>) -> Answe
             return Err(problem);
         }
     };
-    let deletes = change == PastChange::Delete;
+    let deletes = change == HistoryChange::Delete;
     let details = json!({"before": before.as_ref().map(|before| before.version)});
     let did = if deletes { "delete" } else { "put" };
-    let told = Told::new(caller, did, &key, with_lease(details, lease.as_ref()));
+    let audit_entry = AuditEntry::new(caller, did, &key, with_lease(details, lease.as_ref()));
     let expires = before.as_ref().and_then(|before| before.expires_at);
     let batch = under(lease.as_ref())?.and(batch(&key, expect, &change, expires));
     let batch = batch.and(in_history(app.store(), &key, change).await?);
-    let receipt = app.store().apply(told.with(batch)?).await?;
+    let receipt = app.store().apply(audit_entry.with(batch)?).await?;
     let Some(written) = receipt.documents.first() else { return Err(absent(&key).into()) };
     let (version, at) = (written.version, receipt.at);
     let response = ok(&Written { key, version, at })?;
@@ -221,18 +221,18 @@ fn seen(
     Ok(before.map_or(Expect::Absent, |before| Expect::Exact(before.version)))
 }
 
-fn batch(key: &Key, expect: Expect<DocVersion>, change: &PastChange, expires: Option<Timestamp>) -> Batch {
+fn batch(key: &Key, expect: Expect<DocVersion>, change: &HistoryChange, expires: Option<Timestamp>) -> Batch {
     let batch = Batch::new();
     match (change, expires) {
-        (PastChange::Put(value), None) => batch.put(key, expect, value.clone()),
-        (PastChange::Put(value), Some(at)) => batch.put_until(key, expect, value.clone(), Due::At(at)),
-        (PastChange::Merge(deltas), _) => batch.merge(key, deltas.clone()),
-        (PastChange::Delete, _) => batch.delete(key, expect),
+        (HistoryChange::Put(value), None) => batch.put(key, expect, value.clone()),
+        (HistoryChange::Put(value), Some(at)) => batch.put_until(key, expect, value.clone(), Due::At(at)),
+        (HistoryChange::Merge(deltas), _) => batch.merge(key, deltas.clone()),
+        (HistoryChange::Delete, _) => batch.delete(key, expect),
     }
 }
 
 /// Returns the history part of the batch: the history event, or a guard that the document still has no history.
-async fn in_history(store: &dyn Store, key: &Key, change: PastChange) -> Result<Batch, Problem> {
+async fn in_history(store: &dyn Store, key: &Key, change: HistoryChange) -> Result<Batch, Problem> {
     // A key that is too long for a history stream has no history.
     let Ok(stream) = history_key(key) else { return Ok(Batch::new()) };
     match store.stream(&stream).await {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock_core::clock::Timestamp;
-use tidelock_core::events::EventLine;
+use tidelock_core::events::EventJson;
 use tidelock_core::id::{EventId, EventType, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::key::reserved::{check_event_type, check_stream};
@@ -15,14 +15,14 @@ use tidelock_core::payload::Payload;
 use tidelock_core::store::{Appended, Expect, NewEvent, StreamInfo, StreamQuery};
 
 use super::leases::{Shown, under, with_lease};
-use crate::audit::Told;
+use crate::app_state::App;
+use crate::audit::AuditEntry;
 use crate::error::ServerError;
 use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{
-    Answered, Asked, Body, Named, json as answer, ok, page, range, rows, traceparent, unreadable,
+    Answered, Body, PathName, QueryParams, json as answer, ok, page, range, rows, traceparent, unreadable,
 };
-use crate::shared::App;
 use crate::token::Caller;
 
 #[derive(Deserialize)]
@@ -43,14 +43,14 @@ pub(crate) struct Listing {
 }
 
 /// Returns one page of streams.
-pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+pub(crate) async fn list(State(app): State<App>, QueryParams(asked): QueryParams<ListQuery>) -> Answered {
     let prefix = range(asked.prefix.as_deref())?;
     let found = app.store().streams(&prefix, page(asked.cursor.as_deref(), asked.limit)?).await?;
     ok(&Listing { streams: found.rows, next: found.next })
 }
 
 /// Returns a stream.
-pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
+pub(crate) async fn show(State(app): State<App>, name: PathName) -> Answered {
     let key = name.key()?;
     let found = app.store().stream(&key).await?;
     ok(&found.ok_or_else(|| absent(&key))?)
@@ -70,7 +70,7 @@ pub(crate) struct EventsQuery {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Events<'a> {
     #[schemars(with = "Vec<shape::Event>")]
-    events: Vec<EventLine<'a>>,
+    events: Vec<EventJson<'a>>,
     /// The value of `from` for the next page.
     #[schemars(with = "Option<u64>")]
     next: Option<StreamVersion>,
@@ -81,8 +81,8 @@ pub(crate) struct Events<'a> {
 /// Returns one page of a stream's events.
 pub(crate) async fn events(
     State(app): State<App>,
-    name: Named,
-    Asked(asked): Asked<EventsQuery>,
+    name: PathName,
+    QueryParams(asked): QueryParams<EventsQuery>,
 ) -> Answered {
     let key = name.key()?;
     let from = asked.from.map(StreamVersion);
@@ -92,7 +92,7 @@ pub(crate) async fn events(
         return Err(absent(&key).into());
     }
     let next = found.events.last().map(|event| event.version.next()).or(from);
-    ok(&Events { events: found.events.iter().map(EventLine::of).collect(), next, end: found.end })
+    ok(&Events { events: found.events.iter().map(EventJson::of).collect(), next, end: found.end })
 }
 
 /// The expected state of the stream, for optimistic concurrency: a version, or `any`, `absent` or `exists`.
@@ -167,7 +167,7 @@ pub(crate) async fn append(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    name: Named,
+    name: PathName,
     Body(body): Body<Append>,
 ) -> Answered {
     let key = name.key()?;
@@ -183,9 +183,9 @@ pub(crate) async fn append(
     let ids: Vec<EventId> = events.iter().map(|event| event.id).collect();
     let lease = body.lease.as_ref();
     let details = json!({"expected": format!("{expect:?}"), "events": ids.len(), "first": ids.first()});
-    let told = Told::new(&caller, "append", &key, with_lease(details, lease));
+    let audit_entry = AuditEntry::new(&caller, "append", &key, with_lease(details, lease));
     let batch = under(lease)?.append(&key, expect, events);
-    let batch = if chosen { told.with_repeatable(batch, &ids)? } else { told.with(batch)? };
+    let batch = if chosen { audit_entry.with_repeatable(batch, &ids)? } else { audit_entry.with(batch)? };
     let receipt = app.store().apply(batch).await?;
     let Some(appended) = receipt.appended.first() else {
         return Err(unreadable("events", "the store returned no positions").into());

@@ -12,11 +12,11 @@ use tidelock_core::key::Key;
 use tidelock_core::reactions::reaction_row;
 use tidelock_core::store::{Pattern, WorkFilter, WorkRow};
 
+use crate::app_state::App;
 use crate::error::ServerError;
 use crate::openapi::shape;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Named, ok, page};
-use crate::shared::App;
+use crate::request::{Answered, PathName, QueryParams, ok, page};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,7 +73,7 @@ fn filter(asked: &ListQuery) -> Result<WorkFilter, Problem> {
 }
 
 /// Returns one page of rows.
-pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+pub(crate) async fn list(State(app): State<App>, QueryParams(asked): QueryParams<ListQuery>) -> Answered {
     let now = app.store().now().await?;
     if let Some(key) = &asked.key {
         let rows = app.store().work(key).await?.into_iter().map(Shown::of).collect();
@@ -89,7 +89,7 @@ pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>)
 }
 
 /// Returns a row.
-pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
+pub(crate) async fn show(State(app): State<App>, name: PathName) -> Answered {
     let key = name.key()?;
     let absent = || ServerError::NotFound { what: "row of work", name: key.to_string() };
     ok(&Shown::of(app.store().work(&key).await?.ok_or_else(absent)?))

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
-use tidelock_server::Options;
+use tidelock_server::ServerOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ pub(crate) struct Listening {
 }
 
 /// Starts a server that allows writes.
-pub(crate) async fn listen(options: impl FnOnce(Options) -> Options) -> Listening {
+pub(crate) async fn listen(options: impl FnOnce(ServerOptions) -> ServerOptions) -> Listening {
     let site = Site::with(|all| options(all.allow_writes()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -15,7 +15,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tidelock::prelude::*;
-use tidelock_server::{Options, Server, Token, Tokens};
+use tidelock_server::{Server, ServerOptions, Token, Tokens};
 use tower::ServiceExt as _;
 
 /// A server with a read token and a write token.
@@ -29,13 +29,13 @@ pub(crate) struct Site {
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl TestResponse {
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -64,13 +64,13 @@ impl Site {
         Self::writing(Arc::new(MemoryStore::new()))
     }
 
-    pub(crate) fn with(options: impl FnOnce(Options) -> Options) -> Self {
+    pub(crate) fn with(options: impl FnOnce(ServerOptions) -> ServerOptions) -> Self {
         Self::on(Arc::new(MemoryStore::new()), options)
     }
 
-    pub(crate) fn on(store: SharedStore, options: impl FnOnce(Options) -> Options) -> Self {
+    pub(crate) fn on(store: SharedStore, options: impl FnOnce(ServerOptions) -> ServerOptions) -> Self {
         let (read, write) = (Token::generate().unwrap(), Token::generate().unwrap());
-        let options = options(Options::new(Tokens::none().read(&read).write(&write)));
+        let options = options(ServerOptions::new(Tokens::none().read(&read).write(&write)));
         let server = Server::new(Arc::clone(&store), options);
         Self { store, read, write, router: server.router(), server }
     }
@@ -81,22 +81,22 @@ impl Site {
     }
 
     /// Creates a request with the write token.
-    pub(crate) fn ask(&self, method: &str, path: &str) -> Ask<'_> {
+    pub(crate) fn ask(&self, method: &str, path: &str) -> RequestBuilder<'_> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost:4000");
-        Ask { site: self, request, body: String::new() }.bearer(&self.write)
+        RequestBuilder { site: self, request, body: String::new() }.bearer(&self.write)
     }
 
     /// Creates a request without a token.
-    pub(crate) fn bare(&self, method: &str, path: &str) -> Ask<'_> {
+    pub(crate) fn bare(&self, method: &str, path: &str) -> RequestBuilder<'_> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost:4000");
-        Ask { site: self, request, body: String::new() }
+        RequestBuilder { site: self, request, body: String::new() }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
         self.ask("GET", path).send().await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> TestResponse {
         self.ask("POST", path).json(body).send().await
     }
 
@@ -113,13 +113,13 @@ impl Site {
 }
 
 /// A request builder.
-pub(crate) struct Ask<'a> {
+pub(crate) struct RequestBuilder<'a> {
     site: &'a Site,
     request: http::request::Builder,
     body: String,
 }
 
-impl Ask<'_> {
+impl RequestBuilder<'_> {
     pub(crate) fn bearer(self, token: &Token) -> Self {
         self.header("authorization", &format!("Bearer {}", token.reveal()))
     }
@@ -153,12 +153,12 @@ impl Ask<'_> {
         self
     }
 
-    pub(crate) async fn send(self) -> Answer {
+    pub(crate) async fn send(self) -> TestResponse {
         let request = self.request.body(Body::from(self.body)).unwrap();
         let response = self.site.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        TestResponse { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 }
 

@@ -50,7 +50,10 @@ fn url() -> String {
     if let Ok(url) = std::env::var("DATABASE_URL") {
         return url;
     }
-    let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+    let options = tidelock_pgserver::PgServerOptions {
+        durable: false,
+        ..tidelock_pgserver::PgServerOptions::default()
+    };
     SERVER.get_or_init(|| tidelock_pgserver::Server::start(&options).expect("a private server starts")).url()
 }
 

@@ -42,7 +42,7 @@ fn a_closed_queue_gives_out_what_it_has_and_then_ends() {
     let mut waiting = pin!(queue.push(2));
     assert!(poll(waiting.as_mut()).is_pending());
     queue.close();
-    assert!(matches!(poll(waiting.as_mut()), Poll::Ready(Err(Closed))));
+    assert!(matches!(poll(waiting.as_mut()), Poll::Ready(Err(QueueClosed))));
     assert_eq!(queue.take(10), Some(vec![1]));
     assert_eq!(queue.take(10), None);
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, StatementStatus};
-use tidelock_core::id::Lane;
+use tidelock_core::id::QueueName;
 use tidelock_core::key::Key;
 use tidelock_core::store::{Pattern, WorkFilter};
 
@@ -43,7 +43,7 @@ fn run(db: &Connection, sql: &str, condition: &WorkCondition<'_>) -> (usize, i32
 #[test]
 fn d11_filtered_lists_and_counts_read_what_matches() {
     let db = database();
-    let lane = |name: &str| Some(Lane::new(name).expect("a queue"));
+    let lane = |name: &str| Some(QueueName::new(name).expect("a queue"));
     let pattern = |text: &str| Some(Pattern::new(text).expect("a pattern"));
     let any = WorkFilter::default;
     let filters = [
@@ -70,7 +70,7 @@ fn d11_filtered_lists_and_counts_read_what_matches() {
 fn a_page_far_down_costs_what_the_first_one_does() {
     let db = database();
     let (all, far) = (WorkFilter::default(), Key::trusted("job99990"));
-    let filter = WorkFilter { lane: Some(Lane::new("many").expect("a queue")), ..WorkFilter::default() };
+    let filter = WorkFilter { lane: Some(QueueName::new("many").expect("a queue")), ..WorkFilter::default() };
     for filter in [all, filter] {
         let condition = WorkCondition::new(&filter, Some(&far));
         let sql = format!("SELECT * FROM {} ORDER BY key LIMIT 5", condition.sql());

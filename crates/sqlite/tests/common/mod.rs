@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use tidelock_core::clock::{Clock, ManualClock};
 use tidelock_core::store::Store;
-use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_sqlite::{SqliteOptions, SqliteStore};
 use tidelock_tck::{Backend, Capabilities, Database};
 
 /// A factory of databases in temporary directories, which live as long as the backend.
@@ -47,7 +47,9 @@ pub(crate) fn write_back(path: &Path, copy: &Path) {
 
 /// Opens a store. Small numbers make the store merge its index all the time.
 pub(crate) async fn open(path: &Path, clock: Arc<dyn Clock>) -> SqliteStore {
-    SqliteStore::open(path, Options { clock, readers: 2, unindexed: 24, ..Options::default() }).await.unwrap()
+    SqliteStore::open(path, SqliteOptions { clock, readers: 2, unindexed: 24, ..SqliteOptions::default() })
+        .await
+        .unwrap()
 }
 
 #[async_trait]

@@ -64,7 +64,7 @@ pub async fn d13_the_events_of_a_grant_are_bounded_by_bytes(env: &Env) {
         let event = NewEvent::new(EventType::new("Large").unwrap(), Payload::of(&"x".repeat(bytes)).unwrap());
         env.store.done(Batch::new().append(&stream, Expect::Any, [event])).await;
     }
-    let mut wake = NewWork::standing(row.clone(), lane("jobs"));
+    let mut wake = NewWork::standing(row.clone(), queue_name("jobs"));
     wake.follow = Some(stream.clone());
     env.store.done(Batch::new().enqueue(wake)).await;
     let (mut seen, mut grants) = (Vec::new(), 0);
@@ -95,11 +95,11 @@ pub async fn d13_the_grants_of_a_claim_share_its_bytes(env: &Env) {
                 NewEvent::new(EventType::new("Large").unwrap(), Payload::of(&"x".repeat(bytes)).unwrap());
             env.store.done(Batch::new().append(&stream, Expect::Any, [event])).await;
         }
-        let mut wake = NewWork::standing(row, lane("d13-shared"));
+        let mut wake = NewWork::standing(row, queue_name("d13-shared"));
         wake.follow = Some(stream);
         env.store.done(Batch::new().enqueue(wake)).await;
     }
-    let claim = Claim::lanes(&owner("d13"), [lane("d13-shared")], 4, TTL).with_events(100);
+    let claim = Claim::queues(&owner("d13"), [queue_name("d13-shared")], 4, TTL).with_events(100);
     let grants = env.other.claim(claim).await.unwrap().grants;
     // A quarter of 64 MiB is reached by the fifth event of almost 4 MiB.
     let brought: Vec<_> = grants.iter().map(|grant| (grant.events.len(), grant.more)).collect();

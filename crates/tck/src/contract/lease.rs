@@ -21,7 +21,7 @@ pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
         for denied in lost {
             assert_eq!(
                 denied.unwrap_err(),
-                Denied::Held(held.clone()),
+                ClaimDenied::Held(held.clone()),
                 "the loser hears who holds it until when"
             );
         }
@@ -32,7 +32,7 @@ pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
 /// Workers that claim from a lane at the same time never get the same row, and together they get all rows.
 pub async fn k1_a_lane_hands_out_each_row_once(env: &Env) {
     for connections in ONE_AND_TWO {
-        let queue = lane(&format!("k1-{connections}"));
+        let queue = queue_name(&format!("k1-{connections}"));
         let names: Vec<String> = (0..40).map(|i| format!("k1-{connections}-{i}")).collect();
         let rows = names.iter().map(|name| NewWork::once(key(name), queue.clone()));
         env.store.done(rows.fold(Batch::new(), Batch::enqueue)).await;
@@ -55,7 +55,7 @@ pub async fn k2_owner_renews_and_others_wait(env: &Env) {
     let lock = key("k2");
     let first = env.store.lock("a", &lock).await.unwrap();
     env.pass(TTL / 2);
-    let Err(Denied::Held(held)) = env.other.lock("b", &lock).await else { panic!("b must wait") };
+    let Err(ClaimDenied::Held(held)) = env.other.lock("b", &lock).await else { panic!("b must wait") };
     assert_eq!((held.owner.as_str(), held.fence), ("a", first.fence));
     assert_eq!(held.until, first.row.lease.as_ref().unwrap().since.after(TTL));
     env.store.done(Batch::new().renew(&first.lease(), TTL)).await;
@@ -169,7 +169,7 @@ pub async fn k4_the_boundary_instant_is_the_end(env: &Env) {
     env.store.lock("a", &lock).await.unwrap();
     env.store.take_job("a").await;
     env.pass(TTL - TICK);
-    assert!(matches!(env.other.lock("b", &lock).await, Err(Denied::Held(_))), "one tick before the end");
+    assert!(matches!(env.other.lock("b", &lock).await, Err(ClaimDenied::Held(_))), "one tick before the end");
     assert_eq!(env.other.next_job("b").await, None, "one tick before the end");
     env.pass(TICK);
     assert_eq!(env.other.lock("b", &lock).await.unwrap().row.takeovers, 1);
@@ -184,7 +184,7 @@ pub async fn k4_an_ended_lease_is_good_until_taken(env: &Env) {
     env.store.done(Batch::new().guard_lease(&held).put(&key("k4-doc"), Expect::Absent, number(1))).await;
     env.store.done(Batch::new().renew(&held, TTL)).await;
     assert!(
-        matches!(env.other.lock("b", &lock).await, Err(Denied::Held(_))),
+        matches!(env.other.lock("b", &lock).await, Err(ClaimDenied::Held(_))),
         "a renewal in time keeps the row"
     );
 }
@@ -195,7 +195,7 @@ pub async fn k4_due_time_is_a_boundary_too(env: &Env) {
     env.store
         .done(enqueue(job("k4-due").due(Due::At(due))).enqueue(job("k4-later").due(Due::After(secs(9)))))
         .await;
-    let claim = || Claim::lanes(&owner("w"), [jobs(), lane("empty")], 5, TTL);
+    let claim = || Claim::queues(&owner("w"), [jobs(), queue_name("empty")], 5, TTL);
     let claimed = env.other.claim(claim()).await.unwrap();
     assert_eq!((claimed.grants.len(), claimed.next_at, claimed.denied), (0, Some(due), None));
     env.pass(secs(5) - TICK);
@@ -205,7 +205,7 @@ pub async fn k4_due_time_is_a_boundary_too(env: &Env) {
     assert_eq!((claimed.grants.len(), claimed.next_at), (1, None), "who got something has no need to sleep");
     let claimed = env.other.claim(claim()).await.unwrap();
     assert_eq!(claimed.next_at, Some(env.now().after(secs(4))));
-    let claim = Claim::lanes(&owner("w"), [lane("empty")], 5, TTL);
+    let claim = Claim::queues(&owner("w"), [queue_name("empty")], 5, TTL);
     assert_eq!(env.store.claim(claim).await.unwrap().next_at, None, "nothing will ever come");
 }
 
@@ -214,7 +214,7 @@ pub async fn k4_due_time_is_a_boundary_too(env: &Env) {
 pub async fn k4_next_at_knows_leases_and_blocks(env: &Env) {
     env.store.done(enqueue(job("k4-n1"))).await;
     let grant = env.store.take_job("a").await;
-    let claim = || Claim::lanes(&owner("b"), [jobs()], 1, TTL);
+    let claim = || Claim::queues(&owner("b"), [jobs()], 1, TTL);
     assert_eq!(env.other.claim(claim()).await.unwrap().next_at, Some(env.now().after(TTL)));
     env.store.done(Batch::new().block(&grant.lease(), "stuck")).await;
     assert_eq!(env.other.claim(claim()).await.unwrap().next_at, None);
@@ -229,7 +229,7 @@ pub async fn k4_next_at_knows_renewed_leases(env: &Env) {
     env.store.done(enqueue(job("k4-r1")).enqueue(job("k4-r2"))).await;
     let (first, second) = (env.store.take_job("a").await, env.store.take_job("a").await);
     let next_at = async || {
-        let claim = Claim::lanes(&owner("b"), [jobs()], 1, TTL);
+        let claim = Claim::queues(&owner("b"), [jobs()], 1, TTL);
         env.other.claim(claim).await.unwrap().next_at
     };
     env.store.done(Batch::new().renew(&first.lease(), 3 * TTL)).await;
@@ -242,15 +242,19 @@ pub async fn k4_next_at_knows_renewed_leases(env: &Env) {
 
 /// `next_ready` claims nothing, and reports when the first row of any of the lanes is ready.
 pub async fn k4_next_ready_reads_when_the_first_row_is_ready(env: &Env) {
-    let next = async |conn: &Conn| conn.next_ready(&[lane("a"), lane("b"), lane("a")]).await.unwrap();
+    let next = async |conn: &Conn| {
+        conn.next_ready(&[queue_name("a"), queue_name("b"), queue_name("a")]).await.unwrap()
+    };
     let now = env.now();
     assert_eq!(next(&env.store).await, NextReady { at: None, now });
-    let later = NewWork::once(key("later"), lane("b")).due(Due::At(now.after(secs(60))));
-    let elsewhere = NewWork::once(key("elsewhere"), lane("c"));
+    let later = NewWork::once(key("later"), queue_name("b")).due(Due::At(now.after(secs(60))));
+    let elsewhere = NewWork::once(key("elsewhere"), queue_name("c"));
     env.store.done(Batch::new().enqueue(later).enqueue(elsewhere)).await;
     let seen = next(&env.other).await;
     assert_eq!((seen, seen.is_ready()), (NextReady { at: Some(now.after(secs(60))), now }, false));
-    env.store.done(Batch::new().enqueue(NewWork::once(key("now"), lane("a")).priority(Priority::LAST))).await;
+    env.store
+        .done(Batch::new().enqueue(NewWork::once(key("now"), queue_name("a")).priority(Priority::LAST)))
+        .await;
     env.pass(secs(1));
     let seen = next(&env.other).await;
     assert_eq!((seen, seen.is_ready()), (NextReady { at: Some(now), now: env.now() }, true));
@@ -279,18 +283,18 @@ pub async fn k4_next_ready_knows_leases_and_blocks(env: &Env) {
 
 /// A rejected claim by name returns the reason.
 pub async fn k4_a_named_claim_is_told_why_not(env: &Env) {
-    assert_eq!(env.store.take("w", &key("k4-none")).await, Err(Denied::NotFound));
+    assert_eq!(env.store.take("w", &key("k4-none")).await, Err(ClaimDenied::NotFound));
     assert_eq!(env.store.find_row(&key("k4-none")).await, None, "asking creates nothing");
     let held = env.store.lock("w", &key("k4-held")).await.unwrap();
     assert_eq!(
         env.other.take("v", &key("k4-held")).await,
-        Err(Denied::Held(held.row.lease.clone().unwrap()))
+        Err(ClaimDenied::Held(held.row.lease.clone().unwrap()))
     );
     env.store.done(Batch::new().block(&held.lease(), "out of paper")).await;
     for who in ["v", "w"] {
         assert_eq!(
             env.other.lock(who, &key("k4-held")).await,
-            Err(Denied::Blocked("out of paper".to_owned()))
+            Err(ClaimDenied::Blocked("out of paper".to_owned()))
         );
     }
     env.store.done(enqueue(job("k4-future").due(Due::After(secs(60))))).await;

@@ -82,10 +82,10 @@ pub async fn t12_awkward_names_work_everywhere(env: &Env) {
     ] {
         let k = Key::of("t12 %", &[text.into(), Arg::Int(i64::MIN), Arg::Uuid(uuid::Uuid::max())]).unwrap();
         let name = format!("lane {}'%", text.replace(char::is_control, "c"));
-        let work = NewWork { follow: Some(k.clone()), ..NewWork::once(k.clone(), lane(&name)) };
+        let work = NewWork { follow: Some(k.clone()), ..NewWork::once(k.clone(), queue_name(&name)) };
         let one = NewEvent { correlation: Some(text.to_owned()), ..event("E '\"%", 1) };
         env.store.done(Batch::new().append(&k, Expect::Absent, [one]).enqueue(work)).await;
-        let claim = Claim::lanes(&owner(&name), [lane(&name)], 1, TTL).with_events(10);
+        let claim = Claim::queues(&owner(&name), [queue_name(&name)], 1, TTL).with_events(10);
         let grant = env.other.claim(claim).await.unwrap().grants.remove(0);
         assert_eq!((&grant.row.key, grant.events.len()), (&k, 1), "{text:?}");
         assert_eq!(grant.events[0].correlation.as_deref(), Some(text));
@@ -157,7 +157,7 @@ pub async fn t12_a_payload_may_not_go_too_deep(env: &Env) {
     let event =
         |value: &tidelock_core::payload::Payload| NewEvent { payload: value.clone(), ..event("E", 1) };
     let job = |value: &tidelock_core::payload::Payload| {
-        NewWork::once(k.clone(), lane("jobs")).payload(value.clone())
+        NewWork::once(k.clone(), queue_name("jobs")).payload(value.clone())
     };
     env.store.done(Batch::new().put(&k, Expect::Any, deepest.clone()).enqueue(job(&deepest))).await;
     env.store.done(Batch::new().append(&k, Expect::Any, [event(&deepest)])).await;
@@ -235,7 +235,7 @@ pub async fn t12_small_things_are_bounded(env: &Env) {
 /// Pages and claims that request too much are rejected with the code of a limit.
 pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
     let rows = contract::PAGE_ROWS + 1;
-    let claim = |limit| Claim::lanes(&owner("w"), [jobs()], limit, TTL);
+    let claim = |limit| Claim::queues(&owner("w"), [jobs()], limit, TTL);
     let errors = [
         env.store.documents(&all_keys(), Page::first(rows)).await.unwrap_err(),
         env.store.streams(&all_keys(), Page::first(rows)).await.unwrap_err(),

@@ -62,7 +62,9 @@ pub async fn r6_an_empty_filter_means_all_blocked(env: &Env) {
 /// Every action works by filter, and the returned counts are the changed rows.
 pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
     blocked(env, &["r6-x1", "r6-x2", "r6-y1"]).await;
-    env.store.done(enqueue(NewWork::once(key("r6-other"), lane("other")).due(Due::After(secs(9))))).await;
+    env.store
+        .done(enqueue(NewWork::once(key("r6-other"), queue_name("other")).due(Due::After(secs(9)))))
+        .await;
     env.store.done(enqueue(job("r6-wait").due(Due::After(secs(9)))).enqueue(job("r6-due"))).await;
     env.store.done(enqueue(job("r6-leased").due(Due::After(secs(9))))).await;
     env.store.take("w", &key("r6-leased")).await.unwrap();
@@ -131,7 +133,7 @@ pub async fn r6_enqueuing_again_wakes(env: &Env) {
     let later = NewWork { position: Some(Position(9)), ..job("r6-wake") }.due(Due::After(secs(120)));
     env.other.done(enqueue(later)).await;
     assert_eq!(env.store.row(&key("r6-wake")).await, before, "a later due time changes nothing");
-    let moved = NewWork { follow: Some(key("t")), ..NewWork::once(key("r6-wake"), lane("moved")) };
+    let moved = NewWork { follow: Some(key("t")), ..NewWork::once(key("r6-wake"), queue_name("moved")) };
     env.other
         .done(enqueue(moved.payload(number(2)).priority(Priority::FIRST).due(Due::After(secs(5)))))
         .await;

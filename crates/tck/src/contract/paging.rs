@@ -172,7 +172,7 @@ pub async fn t5_a_count_of_documents_is_the_length_of_their_list(env: &Env) {
 
 /// Work is listed and counted by lane, pattern, block and lease, without claiming anything.
 pub async fn t5_work_filters_and_counts(env: &Env) {
-    let other = NewWork::once(key("t5-w%other"), lane("other"));
+    let other = NewWork::once(key("t5-w%other"), queue_name("other"));
     let batch = enqueue(job("t5-w1")).enqueue(job("t5-w2")).enqueue(job("t5-w3")).enqueue(other);
     env.store.done(batch).await;
     let held = env.store.take("w", &key("t5-w1")).await.unwrap();
@@ -182,7 +182,7 @@ pub async fn t5_work_filters_and_counts(env: &Env) {
     let cases = [
         (none(), 4),
         (WorkFilter { lane: Some(jobs()), ..none() }, 3),
-        (WorkFilter { lane: Some(lane("nowhere")), ..none() }, 0),
+        (WorkFilter { lane: Some(queue_name("nowhere")), ..none() }, 0),
         (WorkFilter { blocked: Some(true), ..none() }, 1),
         (WorkFilter { blocked: Some(false), ..none() }, 3),
         (WorkFilter { leased: Some(true), ..none() }, 1),

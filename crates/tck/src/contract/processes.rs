@@ -6,7 +6,7 @@ use tidelock_core::clock::SystemClock;
 
 use crate::crash;
 use crate::prelude::*;
-use crate::process::{Process, Task, Told};
+use crate::process::{AppendReport, Process, Task};
 
 const WRITERS: u64 = 4;
 /// Batches per writing process. `TIDELOCK_BATCHES` overrides it.
@@ -36,7 +36,8 @@ pub async fn o1_four_processes_and_a_tailing_reader(env: &Env) {
     let tasks = (0..WRITERS).map(|writer| Task::Append { writer, batches }).collect();
     let reader = Conn(env.backend.attach(&address, SystemClock::shared()).await);
     let children = start(env, &address, tasks).await;
-    let finishing: Vec<_> = children.into_iter().map(|child| tokio::spawn(child.finish::<Told>())).collect();
+    let finishing: Vec<_> =
+        children.into_iter().map(|child| tokio::spawn(child.finish::<AppendReport>())).collect();
     let total = usize::try_from(WRITERS * batches * 2).unwrap();
     let mut seen: Vec<Event> = Vec::new();
     let mut after = Position(0);
@@ -60,16 +61,16 @@ pub async fn o1_four_processes_and_a_tailing_reader(env: &Env) {
     }
     let log = reader.log().await;
     assert!(seen.len() == log.len() && seen == log, "something appeared behind the reader");
-    let read: BTreeSet<Told> = log.iter().map(as_told).collect();
+    let read: BTreeSet<AppendReport> = log.iter().map(as_told).collect();
     assert!(read == told, "what the commits returned is not what is read");
     no_holes(&env.store).await;
 }
 
-fn as_told(event: &Event) -> Told {
+fn as_told(event: &Event) -> AppendReport {
     let value: serde_json::Value = event.payload.parse().unwrap();
     let writer = event.event_type.as_str().trim_start_matches("Writer").parse().unwrap();
     let n = value["n"].as_u64().unwrap();
-    Told { stream: event.stream.clone(), version: event.version, position: event.position, writer, n }
+    AppendReport { stream: event.stream.clone(), version: event.version, position: event.position, writer, n }
 }
 
 async fn no_holes(conn: &Conn) {

@@ -12,7 +12,7 @@ fn follower(name: &str, stream: &Key) -> NewWork {
 }
 
 async fn claim_events(conn: &Conn, who: &str, events: usize) -> Option<Grant> {
-    let claim = Claim::lanes(&owner(who), [jobs()], 1, TTL).with_events(events);
+    let claim = Claim::queues(&owner(who), [jobs()], 1, TTL).with_events(events);
     conn.claim(claim).await.unwrap().grants.pop()
 }
 

@@ -3,8 +3,8 @@
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
-fn runs() -> tidelock_core::id::Lane {
-    lane("runs")
+fn runs() -> tidelock_core::id::QueueName {
+    queue_name("runs")
 }
 
 /// Returns the start of a run: its record, the first entry of its journal and its work row, all or nothing.
@@ -25,7 +25,7 @@ fn signal(name: &str, id: OpId) -> Batch {
 }
 
 async fn drive(conn: &Conn, who: &str) -> Option<Grant> {
-    let claim = Claim::lanes(&owner(who), [runs()], 1, TTL).with_events(100);
+    let claim = Claim::queues(&owner(who), [runs()], 1, TTL).with_events(100);
     conn.claim(claim).await.unwrap().grants.pop()
 }
 
@@ -79,7 +79,7 @@ pub async fn w3_a_wake_beats_a_far_timer_when_the_driver_dies(env: &Env) {
     env.store.done(enqueue(NewWork::standing(key("w3-far"), runs()).due(Due::After(secs(3_600))))).await;
     env.store.take("mortal", &key("w3-far")).await.unwrap();
     env.other.done(enqueue(NewWork::standing(key("w3-far"), runs()))).await;
-    let claim = Claim::lanes(&owner("next"), [runs()], 1, TTL);
+    let claim = Claim::queues(&owner("next"), [runs()], 1, TTL);
     assert_eq!(env.other.claim(claim).await.unwrap().next_at, Some(env.now().after(TTL)));
     env.pass(TTL);
     assert!(drive(&env.other, "next").await.is_some());
@@ -186,7 +186,7 @@ pub async fn w11_one_drives_the_other_hears_leased(env: &Env) {
         assert_eq!(answers.iter().flatten().count(), 1);
         assert_eq!(driver.until, env.now().after(TTL));
         for denied in answers.into_iter().filter_map(Result::err) {
-            assert_eq!(denied, Denied::Held(driver.clone()));
+            assert_eq!(denied, ClaimDenied::Held(driver.clone()));
         }
         assert_eq!(drive(&env.other, "sweeper").await, None);
     }
@@ -207,7 +207,7 @@ pub async fn w12_a_parked_run_lets_the_others_progress(env: &Env) {
         assert_ne!(grant.row.key, key("w12-unknown"));
         env.store.done(Batch::new().ack(&grant.lease())).await;
     }
-    let claimed = env.other.claim(Claim::lanes(&owner("w"), [runs()], 1, TTL)).await.unwrap();
+    let claimed = env.other.claim(Claim::queues(&owner("w"), [runs()], 1, TTL)).await.unwrap();
     assert_eq!((claimed.grants.len(), claimed.next_at), (0, Some(next_try)));
     let parked = env.other.row(&key("w12-unknown")).await;
     assert_eq!((parked.last_error.as_deref(), parked.attempts), (Some("no such definition"), 1));

@@ -45,7 +45,7 @@ pub(super) enum Act {
     Append { stream: Name, want: Want, events: Vec<NewFact> },
     Close { stream: Name, want: Want },
     Truncate { stream: Name, upto: Reach },
-    Put { doc: Name, want: Want, value: i64, lasts: Option<When> },
+    Put { doc: Name, want: Want, value: i64, lasts: Option<DueTime> },
     Delete { doc: Name, want: Want },
     Merge { doc: Name, deltas: Vec<Delta>, create: Option<i64> },
     Enqueue(Job),
@@ -87,7 +87,7 @@ pub(super) enum Reach {
 
 /// The instant at which something is due or expires.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum When {
+pub(super) enum DueTime {
     Now,
     After(Duration),
     /// This long after the first instant of the history.
@@ -98,7 +98,7 @@ pub(super) enum When {
 pub(super) struct Job {
     pub(super) row: Name,
     pub(super) lane: Name,
-    pub(super) due: When,
+    pub(super) due: DueTime,
     pub(super) priority: u8,
     pub(super) lifetime: Lifetime,
     pub(super) payload: Option<i64>,
@@ -120,8 +120,8 @@ pub(super) struct Grant {
 pub(super) enum End {
     Ack,
     Advance(usize),
-    Defer(When),
-    Fail(When),
+    Defer(DueTime),
+    Fail(DueTime),
     Block,
     Renew(Duration),
     Release,

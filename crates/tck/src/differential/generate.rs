@@ -6,7 +6,7 @@ use tidelock_core::id::Priority;
 use tidelock_core::store::{Delta, Lifetime, Operation};
 
 use super::command::{
-    Act, Command, End, Filter, Grant, Job, Move, Name, NewFact, Reach, RowFilter, Rows, Step, Want, When,
+    Act, Command, DueTime, End, Filter, Grant, Job, Move, Name, NewFact, Reach, RowFilter, Rows, Step, Want,
 };
 use crate::rng::Rng;
 
@@ -254,11 +254,11 @@ impl Author {
         seconds(1 + self.rng.below(8))
     }
 
-    fn when(&mut self) -> When {
+    fn when(&mut self) -> DueTime {
         match self.rng.below(4) {
-            0 | 1 => When::Now,
-            2 => When::After(seconds(self.rng.below(10))),
-            _ => When::At(seconds(self.rng.below(60))),
+            0 | 1 => DueTime::Now,
+            2 => DueTime::After(seconds(self.rng.below(10))),
+            _ => DueTime::At(seconds(self.rng.below(60))),
         }
     }
 

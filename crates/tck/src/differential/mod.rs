@@ -22,7 +22,7 @@ use tidelock_core::clock::ManualClock;
 use tidelock_core::store::MemoryStore;
 
 use self::command::Step;
-use self::resolve::Facts;
+use self::resolve::SharedFacts;
 use self::side::Side;
 use crate::Backend;
 use crate::conn::Conn;
@@ -92,7 +92,7 @@ async fn compare(backend: &dyn Backend, history: &[Step]) -> Result<(), Box<Diff
     let database = backend.fresh(Arc::clone(&clock)).await;
     let mut tested = Side::new([Conn(database.connect().await), Conn(database.connect().await)], clock);
     for (step, what) in history.iter().enumerate() {
-        let facts = Facts::of(&reference, tested.turn()).await;
+        let facts = SharedFacts::of(&reference, tested.turn()).await;
         let expected = reference.perform(what, &facts).await;
         let found = tested.perform(what, &facts).await;
         if expected != found {

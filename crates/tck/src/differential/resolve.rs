@@ -13,13 +13,15 @@ use tidelock_core::store::{
 };
 use uuid::Uuid;
 
-use super::command::{Act, Command, End, Filter, Grant, Job, Move, Name, Reach, RowFilter, Rows, Want, When};
+use super::command::{
+    Act, Command, DueTime, End, Filter, Grant, Job, Move, Name, Reach, RowFilter, Rows, Want,
+};
 use super::side::Side;
+use crate::builders::{event_type, payload, queue_name};
 use crate::dump::Dump;
-use crate::make::{event_type, lane, payload};
 
 /// The common state of both sides before a command: versions, instants, and whether the turns of their claims agree.
-pub(super) struct Facts {
+pub(super) struct SharedFacts {
     streams: HashMap<Key, StreamVersion>,
     documents: HashMap<Key, DocVersion>,
     instants: Vec<Timestamp>,
@@ -29,7 +31,7 @@ pub(super) struct Facts {
     pub(super) same_turn: bool,
 }
 
-impl Facts {
+impl SharedFacts {
     pub(super) async fn of(reference: &Side, turn: u64) -> Self {
         let Dump { documents, streams, work, .. } = Dump::of(reference.conn()).await;
         let now = reference.clock.now();
@@ -90,7 +92,7 @@ fn expect<V>(want: Want, now: Option<u64>, version: impl Fn(u64) -> V) -> Expect
 }
 
 pub(super) fn key(kind: &str, name: Name) -> Key {
-    crate::make::key(&format!("{kind}-{name}"))
+    crate::builders::key(&format!("{kind}-{name}"))
 }
 
 pub(super) fn op(number: u32) -> OpId {
@@ -101,11 +103,11 @@ fn number(n: i64) -> Payload {
     payload(json!({ "n": n, "list": [n], "deep": {} }))
 }
 
-fn due(when: When) -> Due {
+fn due(when: DueTime) -> Due {
     match when {
-        When::Now => Due::Now,
-        When::After(by) => Due::After(by),
-        When::At(since) => Due::At(instant(since)),
+        DueTime::Now => Due::Now,
+        DueTime::After(by) => Due::After(by),
+        DueTime::At(since) => Due::At(instant(since)),
     }
 }
 
@@ -132,8 +134,8 @@ pub(super) fn event_filter(filter: &Filter) -> EventFilter {
     }
 }
 
-pub(super) fn lane_of(name: Name) -> tidelock_core::id::Lane {
-    lane(&format!("lane-{name}"))
+pub(super) fn lane_of(name: Name) -> tidelock_core::id::QueueName {
+    queue_name(&format!("lane-{name}"))
 }
 
 fn on_stream(act: &Act, stream: Key, expect: Expect<StreamVersion>) -> Effect {
@@ -162,7 +164,7 @@ fn on_document(act: &Act, key: Key, expect: Expect<DocVersion>) -> Effect {
 
 impl Side {
     /// Resolves a command to the batch of this side.
-    pub(super) fn batch(&self, command: &Command, facts: &Facts) -> Batch {
+    pub(super) fn batch(&self, command: &Command, facts: &SharedFacts) -> Batch {
         let Command::Apply { op: id, acts } = command else { return Batch::new() };
         let batch = acts.iter().fold(Batch::new(), |batch, act| batch.with(self.effect(act, facts)));
         match id {
@@ -171,7 +173,7 @@ impl Side {
         }
     }
 
-    fn effect(&self, act: &Act, facts: &Facts) -> Effect {
+    fn effect(&self, act: &Act, facts: &SharedFacts) -> Effect {
         match act {
             Act::Enqueue(job) => Effect::Enqueue(Box::new(self.job(job))),
             Act::Finish { grant, end } => self.finish(self.lease(*grant), end),

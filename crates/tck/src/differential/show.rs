@@ -4,7 +4,7 @@ use serde_json::Value;
 use tidelock_core::id::{Epoch, Fence, Position};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
-    ApplyError, Claimed, Denied, Document, DocumentFound, Event, EventPage, Holder, LeaseRow, PageOf,
+    ApplyError, ClaimDenied, Claimed, Document, DocumentFound, Event, EventPage, Holder, LeaseRow, PageOf,
     Receipt, Refusal, RowSet, StoreError, StoredRow, WorkRow,
 };
 
@@ -30,7 +30,7 @@ impl Side {
                 grant.epoch = Epoch(0);
                 grant.events = grant.events.drain(..).map(|event| self.event(event)).collect();
             }
-            if let Some(Denied::Held(lease)) = &mut claimed.denied {
+            if let Some(ClaimDenied::Held(lease)) = &mut claimed.denied {
                 *lease = self.lease_row(lease.clone());
             }
             claimed

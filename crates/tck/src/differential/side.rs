@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use tidelock_core::clock::ManualClock;
-use tidelock_core::id::{Lane, Position};
+use tidelock_core::id::{Position, QueueName};
 use tidelock_core::key::KeyPrefix;
 use tidelock_core::store::{
-    Claim, Claimed, Direction, Get, Lease, LogQuery, Page, Pick, StoreError, StreamQuery, Sweep, WorkFilter,
+    Claim, ClaimTarget, Claimed, Direction, Get, Lease, LogQuery, Page, StoreError, StreamQuery, Sweep,
+    WorkFilter,
 };
 
 use super::command::{Command, Filter, Step};
-use super::resolve::{Facts, event_filter, instant, key, lane_of, op, row_filter};
+use super::resolve::{SharedFacts, event_filter, instant, key, lane_of, op, row_filter};
+use crate::builders::owner;
 use crate::conn::Conn;
 use crate::dump::Dump;
-use crate::make::owner;
 
 /// Claims of this size take all rows, so that turns do not matter.
 const EVERYTHING: usize = 100;
@@ -46,7 +47,7 @@ impl Side {
     }
 
     /// Performs the command. Returns the answer as text, with numbers that may differ replaced by their rank.
-    pub(super) async fn perform(&mut self, step: &Step, facts: &Facts) -> String {
+    pub(super) async fn perform(&mut self, step: &Step, facts: &SharedFacts) -> String {
         self.second = step.second;
         match &step.command {
             Command::Apply { .. } => {
@@ -57,11 +58,11 @@ impl Side {
             Command::ClaimLanes { lanes, limit, owner: who, ttl, events } => {
                 let limit = if facts.same_turn { *limit } else { EVERYTHING };
                 let lanes = lanes.iter().map(|name| lane_of(*name));
-                let claim = Claim::lanes(&owner(&format!("owner-{who}")), lanes, limit, *ttl);
+                let claim = Claim::queues(&owner(&format!("owner-{who}")), lanes, limit, *ttl);
                 self.claim(claim.with_events(*events)).await
             }
             Command::ClaimNamed { row, create, owner: who, ttl } => {
-                let pick = Pick::Named { key: key("row", *row), create: create.map(lane_of) };
+                let pick = ClaimTarget::Named { key: key("row", *row), create: create.map(lane_of) };
                 self.claim(Claim { pick, owner: owner(&format!("owner-{who}")), ttl: *ttl, events: 3 }).await
             }
             Command::Clock(movement) => {
@@ -88,7 +89,7 @@ impl Side {
                 format!("{:?}", receipt.map(|receipt| receipt.map(|receipt| self.receipt(receipt))))
             }
             Command::NextReady { lanes } => {
-                let lanes: Vec<Lane> = lanes.iter().map(|name| lane_of(*name)).collect();
+                let lanes: Vec<QueueName> = lanes.iter().map(|name| lane_of(*name)).collect();
                 format!("{:?}", self.conn().next_ready(&lanes).await)
             }
             Command::ReadStream { stream, from, backward, limit } => {

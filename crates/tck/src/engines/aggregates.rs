@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tidelock_core::events::{
-    Aggregate, AsOf, Context, EventSchema, Events, EventsError, ExecuteError, Options, Start, Tag, Unknown,
-    What, types_of,
+    Aggregate, AsOf, EventMetadata, EventSchema, Events, EventsError, EventsOptions, ExecuteError, StartFrom,
+    SubscriptionFilter, Tag, UnknownEvents, types_of,
 };
 use tidelock_core::id::EventType;
 
-use crate::cut::Wire;
 use crate::env::ONE_AND_TWO;
+use crate::partition::Wire;
 use crate::prelude::*;
 use crate::reacting::until;
 
@@ -225,7 +225,10 @@ pub async fn e4_streams_change_together_or_not_at_all(env: &Env) {
     let left = async |id: &str| there.load::<Stock>(id).await.unwrap().state.left;
     assert_eq!((left("a").await, left("b").await), (1, 3));
     assert!(env.other.value(&key("e4-done")).await.is_some());
-    let few = Events::with_options(Arc::clone(&env.store.0), Options { attempts: 2, ..Options::default() });
+    let few = Events::with_options(
+        Arc::clone(&env.store.0),
+        EventsOptions { attempts: 2, ..EventsOptions::default() },
+    );
     let refused = few.together(|unit| async move {
         unit.emit::<Stock>("a", [Received { count: 9 }])?;
         unit.also(Batch::new().put(&key("e4-done"), Expect::Absent, number(2)));
@@ -302,7 +305,10 @@ async fn snapshot_at(env: &Env, id: &str, version: u64) {
 /// or an undecodable one, is not used.
 pub async fn e5_a_snapshot_and_the_tail_are_the_fold(env: &Env) {
     let writer = events(&env.store).snapshots::<Stock>(4);
-    let plain = Events::with_options(Arc::clone(&env.other.0), Options { cached: 0, ..Options::default() });
+    let plain = Events::with_options(
+        Arc::clone(&env.other.0),
+        EventsOptions { cached: 0, ..EventsOptions::default() },
+    );
     let snapshotting = plain.clone().snapshots::<Stock>(1_000);
     for i in 0..14_u32 {
         let receive = |_: &Stock| Ok::<_, String>([Received { count: i }]);
@@ -400,8 +406,8 @@ macro_rules! today {
         }
     };
 }
-today!(Strict, Unknown::Refuse);
-today!(Lenient, Unknown::Skip);
+today!(Strict, UnknownEvents::Refuse);
+today!(Lenient, UnknownEvents::Skip);
 
 /// Old events fold through new code. An unknown type is an error or is skipped, as the schema says. A payload that does
 /// not fit is always an error.
@@ -480,16 +486,16 @@ pub async fn e2_a_tag_is_taken_once(env: &Env) {
 /// The correlation, the cause, the trace and notes are stored with events, and are passed on to the next ones.
 pub async fn e1_the_context_is_handed_on(env: &Env) {
     let engine = events(&env.store);
-    let context = Context::correlated("c-1").trace("00-ab-cd-01").note("by", "ann");
+    let context = EventMetadata::correlated("c-1").trace("00-ab-cd-01").note("by", "ann");
     let within = engine.within(context.clone());
     within.execute("context", |stock: &Stock| stock.begin(1)).await.unwrap();
     let stream = Stock::stream("context").unwrap();
     let first = env.other.read_stream(StreamQuery::forward(&stream, 9)).await.unwrap().events.remove(0);
-    assert_eq!(Context::of(&first), context);
-    let next = engine.within(Context::caused_by(&first));
+    assert_eq!(EventMetadata::of(&first), context);
+    let next = engine.within(EventMetadata::caused_by(&first));
     next.append::<Stock>("context", [Counted]).await.unwrap();
     let second = env.other.read_stream(StreamQuery::forward(&stream, 9)).await.unwrap().events.remove(1);
-    let handed_on = Context::of(&second);
+    let handed_on = EventMetadata::of(&second);
     assert_eq!((handed_on.correlation(), handed_on.causation()), (Some("c-1"), Some(first.id)));
     assert_eq!((handed_on.traceparent(), handed_on.notes().len()), (Some("00-ab-cd-01"), 0));
 }
@@ -502,12 +508,12 @@ pub async fn o1_a_subscription_misses_nothing(env: &Env) {
     here.append::<Stock>("other", [Counted]).await.unwrap();
     let internal = NewEvent::new(EventType::new("tidelock.test").unwrap(), payload(json!(1)));
     env.store.done(Batch::new().append(&key("internal"), Expect::Any, [internal])).await;
-    let mut all = there.subscribe(What::all(), Start::Beginning).await.unwrap();
-    let counted = What::all().types([EventType::new("Counted").unwrap()]);
-    let mut typed = there.subscribe(counted, Start::Beginning).await.unwrap();
-    let stream = What::stream(&Stock::stream("sub").unwrap());
-    let mut one = there.subscribe(stream.clone(), Start::Beginning).await.unwrap();
-    let mut later = there.subscribe(What::all(), Start::Now).await.unwrap();
+    let mut all = there.subscribe(SubscriptionFilter::all(), StartFrom::Beginning).await.unwrap();
+    let counted = SubscriptionFilter::all().types([EventType::new("Counted").unwrap()]);
+    let mut typed = there.subscribe(counted, StartFrom::Beginning).await.unwrap();
+    let stream = SubscriptionFilter::stream(&Stock::stream("sub").unwrap());
+    let mut one = there.subscribe(stream.clone(), StartFrom::Beginning).await.unwrap();
+    let mut later = there.subscribe(SubscriptionFilter::all(), StartFrom::Now).await.unwrap();
     let writing = {
         let here = here.clone();
         tokio::spawn(async move {
@@ -525,8 +531,8 @@ pub async fn o1_a_subscription_misses_nothing(env: &Env) {
         assert!(!event.event_type.as_str().starts_with("tidelock."));
         seen.push(event);
         if seen.len() == 30 {
-            let from = Start::After(all.position().unwrap());
-            all = here.subscribe(What::all(), from).await.unwrap();
+            let from = StartFrom::After(all.position().unwrap());
+            all = here.subscribe(SubscriptionFilter::all(), from).await.unwrap();
         }
     }
     writing.await.unwrap();
@@ -538,8 +544,13 @@ pub async fn o1_a_subscription_misses_nothing(env: &Env) {
         versions.push(event.version.0);
     }
     assert_eq!(versions, (0..26).collect::<Vec<_>>());
-    let again =
-        there.subscribe(stream, Start::After(one.position().unwrap())).await.unwrap().now().await.unwrap();
+    let again = there
+        .subscribe(stream, StartFrom::After(one.position().unwrap()))
+        .await
+        .unwrap()
+        .now()
+        .await
+        .unwrap();
     assert_eq!(again, None);
     let mut count = 0;
     while later.now().await.unwrap().is_some() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tidelock_core::reactions::{Effects, Operator, Reaction, Settled, Which};
+use tidelock_core::reactions::{Effects, Operator, Quiescence, Reaction, ReactionFilter};
 
 use crate::prelude::*;
 use crate::reacting::*;
@@ -38,7 +38,7 @@ pub async fn r14_a_lost_race_is_no_failure(env: &Env) {
     });
     append(&env.store, &key("r14-race"), 0).await;
     let running = start(&env.store, racing).await;
-    assert_eq!(settle_in_time(env, &running).await, Settled::default());
+    assert_eq!(quiesce_in_time(env, &running).await, Quiescence::default());
     assert_eq!(noted(&env.store, "r14-race", &key("r14-race")).await, [0]);
     assert_eq!(running.shutdown().await.reactions["r14-race"].failed, 0);
 }
@@ -53,7 +53,7 @@ pub async fn r14_a_refusal_without_a_race_counts(env: &Env) {
     });
     append(&env.store, &key("r14-refused"), 0).await;
     let running = start(&env.store, refused).await;
-    assert_eq!(settle_in_time(env, &running).await, Settled { blocked: 1, parked: 0 });
+    assert_eq!(quiesce_in_time(env, &running).await, Quiescence { blocked: 1, parked: 0 });
     running.shutdown().await;
 }
 
@@ -87,7 +87,7 @@ pub async fn r14_a_deadly_event_does_not_blame_its_neighbours(env: &Env) {
         dies.store(false, Ordering::SeqCst);
         let running = reactions(&env.store).concurrency(16).with(deadly(&dies)).start().await.unwrap();
         tokio::select! {
-            all = settle_in_time(env, &running) => settled = Some(all),
+            all = quiesce_in_time(env, &running) => settled = Some(all),
             () = until("it dies", async || dies.load(Ordering::SeqCst)) => {}
         }
         running.abort().await;
@@ -96,7 +96,7 @@ pub async fn r14_a_deadly_event_does_not_blame_its_neighbours(env: &Env) {
         }
         env.pass(LEASE);
     }
-    assert_eq!(settled, Some(Settled { blocked: 1, parked: 0 }), "only the deadly one is blocked");
+    assert_eq!(settled, Some(Quiescence { blocked: 1, parked: 0 }), "only the deadly one is blocked");
     for n in (0..=NEIGHBOURS).filter(|n| *n != 3) {
         assert_eq!(noted(&env.store, name, &Key::new(name, [n]).unwrap()).await, [n]);
     }
@@ -115,15 +115,15 @@ pub async fn r14_an_event_that_cannot_be_routed_stops_no_key(env: &Env) {
         append(&env.store, &Key::new(name, [n]).unwrap(), n).await;
     }
     let running = start(&env.store, chosen).await;
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 0, parked: 1 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 });
     assert_eq!(noted(&env.store, name, &key("r14-all")).await, [0, 2]);
     let parked = operator(env).parked(name, Page::first(9)).await.unwrap().rows;
     assert!(parked[0].error.contains("1 has no key"), "{parked:?}");
-    assert_eq!(operator(env).replay_parked(&Which::of(name)).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 0, parked: 1 }, "it still has no key");
+    assert_eq!(operator(env).replay_parked(&ReactionFilter::of(name)).await.unwrap(), 1);
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 }, "it still has no key");
     mended.store(true, Ordering::SeqCst);
-    assert_eq!(operator(env).replay_parked(&Which::of(name)).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(operator(env).replay_parked(&ReactionFilter::of(name)).await.unwrap(), 1);
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     assert_eq!(noted(&env.store, name, &key("r14-all")).await, [0, 2, 1]);
     running.shutdown().await;
 }

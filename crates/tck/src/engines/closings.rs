@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidelock_core::books::Books;
+use tidelock_core::archive::Archiver;
 
-use crate::detour::{Death, Detour, Fuse};
+use crate::fault_proxy::{Death, Detour, Fuse};
 use crate::ledger::*;
 use crate::prelude::*;
 
@@ -21,7 +21,7 @@ pub async fn e7_a_closing_is_resumed_with_the_archive_it_began_with(env: &Env) {
         let shelf = Shelf::default();
         let begun = async {
             if discards {
-                Books::new(dying.clone()).close(&stream).discard().keep_last::<Ledger>(2).await
+                Archiver::new(dying.clone()).close(&stream).discard().keep_last::<Ledger>(2).await
             } else {
                 closing(&dying, &stream, &shelf).keep_last::<Ledger>(2).await
             }
@@ -40,14 +40,14 @@ pub async fn e7_a_closing_is_resumed_with_the_archive_it_began_with(env: &Env) {
             if discards {
                 closing(&there(env), &stream, &shelf).keep_last::<Ledger>(2).await
             } else {
-                Books::new(there(env)).close(&stream).discard().keep_last::<Ledger>(2).await
+                Archiver::new(there(env)).close(&stream).discard().keep_last::<Ledger>(2).await
             }
         };
         let error = other.await.unwrap_err();
         assert_eq!(error.code().as_str(), "TL0813", "{error}");
         assert_eq!(there(env).load::<Ledger>(id.as_str()).await.unwrap().state.sum, 28);
         let closed = if discards {
-            Books::new(there(env)).close(&stream).discard().keep_last::<Ledger>(2).await.unwrap()
+            Archiver::new(there(env)).close(&stream).discard().keep_last::<Ledger>(2).await.unwrap()
         } else {
             closing(&there(env), &stream, &shelf).keep_last::<Ledger>(2).await.unwrap()
         };

@@ -10,11 +10,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use tidelock_core::state::{MutateError, Options, State, StateError, StateRegistry};
+use tidelock_core::state::{MutateError, State, StateError, StateOptions, StateRegistry};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
-use crate::detour::{Detour, Gate};
+use crate::fault_proxy::{Detour, Gate};
 use crate::prelude::*;
 
 /// The longest wait for a thread that is expected to end at once, even on a busy machine.
@@ -287,7 +287,7 @@ async fn combined(
     name: &str,
     spoil: fn(&mut Fragile),
 ) -> (State<Fragile>, Vec<Result<i64, StateError>>) {
-    let options = Options { limit: Some(HANG), ..Options::default() };
+    let options = StateOptions { limit: Some(HANG), ..StateOptions::default() };
     let record: State<Fragile> = StateRegistry::new(Arc::clone(&env.store.0)).options(options).at(key(name));
     let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (open, entered) = (Arc::clone(&gate), Arc::clone(&inside));
@@ -369,9 +369,9 @@ impl Drop for Relapse {
 /// A panic whose payload panics in its `Drop` fails its mutation, and leaves the record usable. Documents only.
 pub async fn s18_a_panic_with_a_panicking_payload_fails_alone(env: &Env) {
     #[derive(Debug, Default, Serialize, Deserialize)]
-    struct Broken(i64, #[serde(skip)] bool);
+    struct FailingValue(i64, #[serde(skip)] bool);
 
-    impl Clone for Broken {
+    impl Clone for FailingValue {
         fn clone(&self) -> Self {
             if self.1 {
                 resume_unwind(Box::new(Relapse(4)));
@@ -380,7 +380,7 @@ pub async fn s18_a_panic_with_a_panicking_payload_fails_alone(env: &Env) {
         }
     }
 
-    let record: State<Broken> = StateRegistry::new(Arc::clone(&env.store.0)).at(key("s18-payload"));
+    let record: State<FailingValue> = StateRegistry::new(Arc::clone(&env.store.0)).at(key("s18-payload"));
     let record = record.limit(Some(HANG));
     let error = record.mutate(|value| value.1 = true).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");

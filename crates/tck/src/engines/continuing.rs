@@ -3,9 +3,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use tidelock_core::workflow::{Ctx, Doing, Failure, Signal, Status, Workflow};
+use tidelock_core::workflow::{Ctx, Failure, RunActivity, RunStatus, Signal, Workflow};
 
-use crate::detour::{Detour, Gate as Held};
+use crate::fault_proxy::{Detour, Gate as Held};
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
 use crate::running::*;
@@ -13,7 +13,7 @@ use crate::running::*;
 const KID: Workflow<u32, u32> = Workflow::new("kid");
 const GO: Signal<u32> = Signal::new("go");
 const OTHER: Signal<u32> = Signal::new("other");
-const WAIT: Workflow<u32, u32> = Workflow::new("wait").hears(GO).hears(OTHER);
+const WAIT: Workflow<u32, u32> = Workflow::new("wait").accepts(GO).accepts(OTHER);
 
 /// An abandoned child ends at the instant at which the parent continues as new. The parent continues.
 pub async fn w19_a_child_that_was_left_never_takes_its_parent_along(env: &Env) {
@@ -41,7 +41,7 @@ pub async fn w19_a_child_that_was_left_never_takes_its_parent_along(env: &Env) {
         let mut waiting = 0;
         for n in 0..PARENTS {
             let resting = async |run: &str| match there.show(run).await {
-                Ok(view) => matches!(view.doing, Doing::Waits { until: Some(_) }),
+                Ok(view) => matches!(view.doing, RunActivity::Waits { until: Some(_) }),
                 Err(_) => false,
             };
             waiting += u32::from(resting(&format!("p{n}")).await && resting(&format!("p{n}/kid")).await);
@@ -52,7 +52,7 @@ pub async fn w19_a_child_that_was_left_never_takes_its_parent_along(env: &Env) {
     env.pass(secs(10));
     for n in 0..PARENTS {
         let run = there.handle(WAIT, &format!("p{n}"));
-        until("the parent has ended", async || run.status().await.unwrap() == Status::Completed).await;
+        until("the parent has ended", async || run.status().await.unwrap() == RunStatus::Completed).await;
     }
     driving.shutdown().await;
 }
@@ -140,7 +140,7 @@ pub async fn w13_a_run_that_heard_a_signal_takes_the_old_way(env: &Env) {
     run.signal(GO, &10).await.unwrap();
     until("it waits for the second", async || {
         there.history("old").await.unwrap();
-        let waits = matches!(there.show("old").await.unwrap().doing, Doing::Waits { until: None });
+        let waits = matches!(there.show("old").await.unwrap().doing, RunActivity::Waits { until: None });
         waits && driving.stats().activations >= 1 && driving.stats().active == 0
     })
     .await;
@@ -171,13 +171,16 @@ pub async fn w13_a_sleep_that_is_added_takes_no_others_place(env: &Env) {
     let there = client(&env.other);
     let driving = worker(&env.store).register(WAIT, old).start().await.unwrap();
     there.start(WAIT, &0).id("r").await.unwrap();
-    let waits = async || matches!(there.show("r").await.unwrap().doing, Doing::Waits { until: Some(_) });
+    let waits =
+        async || matches!(there.show("r").await.unwrap().doing, RunActivity::Waits { until: Some(_) });
     until("it sleeps", waits).await;
     driving.shutdown().await;
     let driving = worker(&env.store).register(WAIT, new).start().await.unwrap();
     env.pass(secs(3_600));
     until("it is put off", async || match there.show("r").await.unwrap().doing {
-        Doing::PutOff { reason, .. } => reason.contains("TL1016") && reason.contains("given something else"),
+        RunActivity::PutOff { reason, .. } => {
+            reason.contains("TL1016") && reason.contains("given something else")
+        }
         _ => false,
     })
     .await;
@@ -195,7 +198,7 @@ pub async fn w21_a_step_that_is_not_awaited_holds_nothing(env: &Env) {
     let there = client(&env.other);
     let run = there.start(WAIT, &3).id("r").await.unwrap();
     until("it rests", async || {
-        let waits = matches!(there.show("r").await.unwrap().doing, Doing::Waits { until: Some(_) });
+        let waits = matches!(there.show("r").await.unwrap().doing, RunActivity::Waits { until: Some(_) });
         waits && driving.stats().active == 0
     })
     .await;
@@ -247,7 +250,7 @@ pub async fn w17_a_cancel_in_the_instant_of_the_end_is_heard(env: &Env) {
     run.cancel("too late?").await.unwrap();
     way.open();
     until("it is over", async || run.status().await.unwrap().is_over()).await;
-    assert_eq!((run.status().await.unwrap(), tally.of("work")), (Status::Cancelled, 1));
+    assert_eq!((run.status().await.unwrap(), tally.of("work")), (RunStatus::Cancelled, 1));
     driving.shutdown().await;
 }
 
@@ -265,15 +268,15 @@ pub async fn w17_a_cancelled_run_does_not_continue_as_new(env: &Env) {
     for (id, ignores) in [("obeys", 0), ("ignores", 1)] {
         let run = there.start(WAIT, &ignores).id(id).await.unwrap();
         until("it sleeps", async || {
-            matches!(there.show(id).await.unwrap().doing, Doing::Waits { until: Some(_) })
+            matches!(there.show(id).await.unwrap().doing, RunActivity::Waits { until: Some(_) })
         })
         .await;
         run.cancel("no more").await.unwrap();
     }
     let obeys = there.handle(WAIT, "obeys");
-    until("it is over", async || obeys.status().await.unwrap() == Status::Cancelled).await;
+    until("it is over", async || obeys.status().await.unwrap() == RunStatus::Cancelled).await;
     until("it is suspended", async || match there.show("ignores").await.unwrap().doing {
-        Doing::PutOff { reason, .. } => reason.contains("the run is cancelled"),
+        RunActivity::PutOff { reason, .. } => reason.contains("the run is cancelled"),
         _ => false,
     })
     .await;

@@ -68,7 +68,7 @@ pub async fn r2_an_event_is_not_retried_before_its_failure_says(env: &Env) {
     assert_eq!((row.attempts, row.due), (1, Some(env.now().after(HOUR))));
     assert!(noted(&env.other, "r2-busy", &stream).await.is_empty());
     env.pass(HOUR);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&env.other, "r2-busy", &stream).await.len(), 2);
     running.shutdown().await;
 }
@@ -122,7 +122,7 @@ pub async fn c4_a_run_is_not_retried_before_its_failure_says(env: &Env) {
     };
     let tasks = scheduler(&env.store).with(busy("alone", &alone));
     let running = tasks.with(busy("beside", &beside).overlap(Overlap::Allow)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let runs = |tally: &Tally| tally.all().iter().map(|(_, runs)| runs).sum::<usize>();
     for (attempt, wait) in [(1, HOUR), (2, 2 * HOUR), (3, MINUTE)] {
         pass(env, &running, wait - TICK).await;

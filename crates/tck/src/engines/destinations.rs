@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tidelock_core::failure::Failure;
 use tidelock_core::outbox::{Delivery, Message, Outbox, OutboxError, Sender};
 
-use crate::detour::{Detour, Gate as Held};
+use crate::fault_proxy::{Detour, Gate as Held};
 use crate::prelude::*;
 use crate::reacting::{Gate, LEASE, at_once, until};
 

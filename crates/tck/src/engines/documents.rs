@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tidelock_core::state::{
-    Document as Doc, Items, MutateError, Mutated, Outcome as Did, PastChange, Schema, State, StateError,
-    StateRegistry, history_key,
+    Document as Doc, HistoryChange, Items, MutateError, Mutated, Schema, State, StateError, StateRegistry,
+    WriteOutcome as Did, history_key,
 };
 
 use crate::env::ONE_AND_TWO;
@@ -369,11 +369,11 @@ pub async fn s6_a_history_tells_every_write_and_no_other(env: &Env) {
     record.delete().await.unwrap();
     let past = record.history(None, 10).await.unwrap();
     let told: Vec<_> = past.iter().map(|past| &past.change).collect();
-    let put = PastChange::Put(payload(json!({"a": 1})));
-    let merge = |path: &str, by| PastChange::Merge(vec![Delta::inc(path, by)]);
+    let put = HistoryChange::Put(payload(json!({"a": 1})));
+    let merge = |path: &str, by| HistoryChange::Merge(vec![Delta::inc(path, by)]);
     assert_eq!(
         told,
-        [&PastChange::Delete, &merge("/missing/of/a/number", 1), &merge("/a", 2), &put],
+        [&HistoryChange::Delete, &merge("/missing/of/a/number", 1), &merge("/a", 2), &put],
         "the newest first"
     );
     let older = record.history(Some(past[1].number), 1).await.unwrap();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tidelock_core::events::{Aggregate, Events, EventsError, Start, What};
-use tidelock_core::reactions::Settled;
+use tidelock_core::events::{Aggregate, Events, EventsError, StartFrom, SubscriptionFilter};
+use tidelock_core::reactions::Quiescence;
 use tidelock_core::state::{State, StateRegistry};
 
 use crate::prelude::*;
@@ -201,9 +201,9 @@ pub async fn d3_subscriptions_fail_after_lost_events_and_continue_before(env: &E
         return;
     }
     let events = Events::new(Arc::clone(&env.store.0));
-    for what in [What::all(), What::stream(&stream)] {
-        let mut behind = events.subscribe(what.clone(), Start::Beginning).await.unwrap();
-        let mut ahead = events.subscribe(what.clone(), Start::Beginning).await.unwrap();
+    for what in [SubscriptionFilter::all(), SubscriptionFilter::stream(&stream)] {
+        let mut behind = events.subscribe(what.clone(), StartFrom::Beginning).await.unwrap();
+        let mut ahead = events.subscribe(what.clone(), StartFrom::Beginning).await.unwrap();
         append(&env.store, &stream, 1).await;
         behind.next().await.unwrap();
         ahead.next().await.unwrap();
@@ -212,9 +212,11 @@ pub async fn d3_subscriptions_fail_after_lost_events_and_continue_before(env: &E
         let new = append(&env.store, &stream, 2).await;
         let is_lost = |error: EventsError| assert_eq!(error.code().as_str(), "TL0310", "{error}");
         is_lost(ahead.next().await.expect_err("it has returned a lost event"));
-        is_lost(events.subscribe(what.clone(), Start::After(lost.position)).await.expect_err("it is lost"));
+        is_lost(
+            events.subscribe(what.clone(), StartFrom::After(lost.position)).await.expect_err("it is lost"),
+        );
         assert_eq!(behind.next().await.unwrap().position, new);
-        let mut resumed = events.subscribe(what, Start::After(kept)).await.unwrap();
+        let mut resumed = events.subscribe(what, StartFrom::After(kept)).await.unwrap();
         assert_eq!(resumed.next().await.unwrap().position, new);
         env.restore().await;
     }
@@ -225,21 +227,21 @@ pub async fn d3_reactions_continue_in_the_new_history(env: &Env) {
     let stream = key("d3-reaction");
     let here = start(&env.store, noting("d3")).await;
     append(&env.store, &stream, 0).await;
-    assert_eq!(here.settle().await.unwrap(), Settled::default());
+    assert_eq!(here.quiesce().await.unwrap(), Quiescence::default());
     if !env.backup().await {
         return here.abort().await;
     }
     for n in 1..5 {
         append(&env.store, &stream, n).await;
     }
-    assert_eq!(here.settle().await.unwrap(), Settled::default());
+    assert_eq!(here.quiesce().await.unwrap(), Quiescence::default());
     env.restore().await;
     for n in 10..13 {
         append(&env.other, &stream, n).await;
     }
     // Leases of the lost history expire.
     env.pass(secs(600));
-    assert_eq!(here.settle().await.unwrap(), Settled::default());
+    assert_eq!(here.quiesce().await.unwrap(), Quiescence::default());
     assert_eq!(noted(&env.other, "d3", &stream).await, [0, 10, 11, 12]);
     here.abort().await;
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tidelock_core::workflow::{
-    Archived, Ctx, Doing, Failure, Retention, RunFilter, Saga, Signal, Status, Workflow, WorkflowError,
-    forget_once, once,
+    ArchivedRun, Ctx, Failure, Retention, RunActivity, RunFilter, RunStatus, Saga, Signal, Workflow,
+    WorkflowError, forget_once, once,
 };
 
 use crate::prelude::*;
@@ -15,7 +15,7 @@ use crate::running::*;
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 const KID: Workflow<u32, u32> = Workflow::new("kid");
 const GO: Signal<u32> = Signal::new("go");
-const WAIT: Workflow<u32, u32> = Workflow::new("wait").hears(GO);
+const WAIT: Workflow<u32, u32> = Workflow::new("wait").accepts(GO);
 
 fn impatient() -> tidelock_core::model::retry::RetryPolicy {
     tidelock_core::model::retry::RetryPolicy { max_attempts: 2, base: Duration::ZERO, ..Default::default() }
@@ -43,7 +43,7 @@ pub async fn w16_a_failed_run_is_resumed_by_hand(env: &Env) {
     assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
     assert_eq!((tally.of("one"), tally.of("two")), (1, 2));
     let view = there.show("r").await.unwrap();
-    assert_eq!((view.status, view.doing), (Status::Failed, Doing::Over));
+    assert_eq!((view.status, view.doing), (RunStatus::Failed, RunActivity::Over));
     assert!(view.failure.is_some_and(|failure| failure.contains("broken")));
     there.resume("r", "try again").await.unwrap();
     until("it fails again", async || tally.of("two") == 4 && run.status().await.unwrap().is_over()).await;
@@ -52,7 +52,7 @@ pub async fn w16_a_failed_run_is_resumed_by_hand(env: &Env) {
     assert_eq!(run.result().await.unwrap(), 2);
     assert_eq!((tally.of("one"), tally.of("two")), (1, 5));
     let over = there.resume("r", "once more").await.unwrap_err();
-    assert!(matches!(over, WorkflowError::Over { status: Status::Completed, .. }), "{over}");
+    assert!(matches!(over, WorkflowError::Over { status: RunStatus::Completed, .. }), "{over}");
     driving.shutdown().await;
 }
 
@@ -76,7 +76,7 @@ pub async fn w16_a_saga_takes_back_in_reverse(env: &Env) {
                 cx.retry(impatient()).step("car", async |_| Err::<u32, _>(Failure::permanent("no car"))).await
             };
             let done = done.await.map_err(Failure::from);
-            saga.settle(done).await
+            saga.finish(done).await
         }
     };
     let first = worker(&env.store).register(JOB, code(tally.clone(), gate.clone())).start().await.unwrap();
@@ -117,7 +117,7 @@ pub async fn w19_a_childs_result_reaches_a_parent_that_rests(env: &Env) {
     let run = client(&env.other).start(JOB, &1).id("p").await.unwrap();
     assert_eq!(run.result().await.unwrap(), 30);
     let child = client(&env.other).show("p/a").await.unwrap();
-    assert_eq!((child.status, child.parent.as_deref()), (Status::Completed, Some("p")));
+    assert_eq!((child.status, child.parent.as_deref()), (RunStatus::Completed, Some("p")));
     driving.shutdown().await;
 }
 
@@ -175,7 +175,7 @@ pub async fn w19_a_fork_goes_on_from_a_step(env: &Env) {
 /// Retention removes runs that ended long ago, with all their records, and nothing of a live run.
 pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
     let code = async |cx: &Ctx, n: u32| {
-        cx.publish("half", &n);
+        cx.set_query_value("half", &n);
         cx.step("s", async |step| {
             step.save(&n).await?;
             step.saved::<u32>().await
@@ -199,7 +199,7 @@ pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
     there.handle(WAIT, "parent/kid").result().await.unwrap();
     until("all rest", async || {
         driving.stats().active == 0
-            && there.show("alive").await.unwrap().doing == Doing::Waits { until: None }
+            && there.show("alive").await.unwrap().doing == RunActivity::Waits { until: None }
     })
     .await;
     assert_eq!(there.value::<u32>("alive", "half").await.unwrap(), Some(0));
@@ -228,7 +228,7 @@ pub async fn w20_a_worker_archives_and_removes_what_is_old(env: &Env) {
     let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (archive, tally) = (Arc::clone(&kept), Tally::default());
     let counted = tally.clone();
-    let retention = Retention::of(secs(100)).archive(move |archived: Archived| {
+    let retention = Retention::of(secs(100)).archive(move |archived: ArchivedRun| {
         counted.add(&archived.view.run);
         let full = counted.of(&archived.view.run) == 1 && archived.view.run == "r3";
         let archive = Arc::clone(&archive);

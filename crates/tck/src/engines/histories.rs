@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tidelock_core::state::{State, StateRegistry};
 
-use crate::detour::{Detour, Gate};
-use crate::history::record::{Ask, Record, RecordModel, Told, What};
+use crate::clients::{Knowledge, Plan, Tally, ask, play};
+use crate::fault_proxy::{Detour, Gate};
+use crate::history::record::{ClientRequest, ClientResponse, Record, RecordModel, RecordOperation};
 use crate::history::{Begun, Explained, MOST_STEPS, Outcome as Ended, Recorder, check};
-use crate::play::{Heard, Plan, Tally, ask, play};
 use crate::prelude::*;
 use crate::run;
 
@@ -70,7 +70,7 @@ struct HeldUp {
     gate: Arc<Gate>,
     record: State<Record>,
     foreign: State<Record>,
-    recorder: Recorder<Ask, Told>,
+    recorder: Recorder<ClientRequest, ClientResponse>,
 }
 
 impl HeldUp {
@@ -79,27 +79,27 @@ impl HeldUp {
         let record = StateRegistry::new(Detour::over(Arc::clone(&gate), &env.store.0)).at(key(name));
         let foreign = StateRegistry::new(Arc::clone(&env.other.0)).at(key(name));
         let held_up = Self { gate, record, foreign, recorder: Recorder::new() };
-        held_up.told(0, &held_up.record, What::Set(Record { count: 1, tag: 1 })).await;
+        held_up.recorded(0, &held_up.record, RecordOperation::Set(Record { count: 1, tag: 1 })).await;
         held_up
     }
 
     /// Runs an operation and records its answer.
-    async fn told(&self, side: usize, record: &State<Record>, what: What) {
-        let begun = self.recorder.call(side, "record", Ask { side, what });
+    async fn recorded(&self, side: usize, record: &State<Record>, what: RecordOperation) {
+        let begun = self.recorder.call(side, "record", ClientRequest { side, what });
         match ask(record.clone(), what).await {
-            Heard::Told(told) => self.recorder.end(begun, Ended::Ok(told)),
+            Knowledge::Told(told) => self.recorder.end(begun, Ended::Ok(told)),
             other => panic!("{what:?}: {other:?}"),
         }
     }
 
     /// Runs an operation with a timeout. Returns the operation and its id if the outcome is unknown.
-    async fn in_doubt(&self, what: What, limit: Duration) -> Option<(Begun, OpId)> {
-        let begun = self.recorder.call(2, "record", Ask { side: 0, what });
+    async fn in_doubt(&self, what: RecordOperation, limit: Duration) -> Option<(Begun, OpId)> {
+        let begun = self.recorder.call(2, "record", ClientRequest { side: 0, what });
         match ask(self.record.clone().limit(Some(limit)), what).await {
-            Heard::Unknown(Some(id)) => return Some((begun, id)),
-            Heard::Told(told) => self.recorder.end(begun, Ended::Ok(told)),
-            Heard::Failed => self.recorder.end(begun, Ended::Failed),
-            Heard::Unknown(None) => {}
+            Knowledge::Unknown(Some(id)) => return Some((begun, id)),
+            Knowledge::Told(told) => self.recorder.end(begun, Ended::Ok(told)),
+            Knowledge::Failed => self.recorder.end(begun, Ended::Failed),
+            Knowledge::Unknown(None) => {}
         }
         None
     }
@@ -107,12 +107,12 @@ impl HeldUp {
     /// Waits until all queued operations are over, resolves the outcome at the store, and checks that the history
     /// agrees.
     async fn settles(&self, env: &Env, (begun, id): (Begun, OpId)) {
-        self.told(0, &self.record, What::Touch).await;
+        self.recorded(0, &self.record, RecordOperation::Touch).await;
         let receipt = env.other.resolve(id).await.unwrap().into_receipt();
-        let told =
-            receipt.map(|receipt| Told::Written { old: None, version: receipt.documents[0].version.0 });
+        let told = receipt
+            .map(|receipt| ClientResponse::Written { old: None, version: receipt.documents[0].version.0 });
         self.recorder.end(begun, told.map_or(Ended::Failed, Ended::Ok));
-        self.told(1, &self.foreign, What::Read).await;
+        self.recorded(1, &self.foreign, RecordOperation::Read).await;
         if let Err(trouble) = check(&RecordModel, &self.recorder.history(), MOST_STEPS) {
             panic!("the store says {told:?} of operation {id}, and that is not true: {trouble}");
         }
@@ -129,8 +129,8 @@ pub async fn s11_a_doubtful_write_that_conflicts(env: &Env) {
     for (n, limit) in limits() {
         let held_up = HeldUp::new(env, &format!("s11-conflict-{n}")).await;
         held_up.gate.close();
-        let doubt = held_up.in_doubt(What::Mutate { add: 10, tag: 2 }, limit).await;
-        held_up.told(1, &held_up.foreign, What::Set(Record { count: 5, tag: 3 })).await;
+        let doubt = held_up.in_doubt(RecordOperation::Mutate { add: 10, tag: 2 }, limit).await;
+        held_up.recorded(1, &held_up.foreign, RecordOperation::Set(Record { count: 5, tag: 3 })).await;
         held_up.gate.open();
         if let Some(doubt) = doubt {
             return held_up.settles(env, doubt).await;
@@ -147,9 +147,9 @@ pub async fn s11_a_doubtful_delta_with_a_misfit(env: &Env) {
         let (gate, record) = (&held_up.gate, &held_up.record);
         gate.close();
         // While the first write is delayed, the deltas gather behind it. Then they are delayed as well.
-        let first = held_up.told(0, record, What::Mutate { add: 10, tag: 2 });
+        let first = held_up.recorded(0, record, RecordOperation::Mutate { add: 10, tag: 2 });
         let hurried = async {
-            let doubt = held_up.in_doubt(What::Inc(100), limit).await;
+            let doubt = held_up.in_doubt(RecordOperation::Inc(100), limit).await;
             gate.open();
             doubt
         };

@@ -141,7 +141,7 @@ pub async fn k4_a_dead_waiter_is_passed_over(env: &Env) {
     let first = hold(&env.store, &lock, "first").try_acquire().await.unwrap();
     // A place as a waiter creates it, but without renewal.
     let place = Key::of("tidelock.lease-wait", &[lock.to_string().into(), EventId::new().0.into()]).unwrap();
-    let claim = Claim::named(&owner("dead/1"), &place, &lane("tidelock.lease-waits"), secs(5));
+    let claim = Claim::named(&owner("dead/1"), &place, &queue_name("tidelock.lease-waits"), secs(5));
     assert_eq!(env.other.claim(claim).await.unwrap().grants.len(), 1);
     assert_eq!(waiters(&env.store, &lock).await, ["dead"]);
     let alive = in_line(&env.store, &lock, "alive").await;

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tidelock_core::events::{Aggregate, AsOf, Events, EventsError, ExecuteError, Options, Start, Tag, What};
+use tidelock_core::events::{
+    Aggregate, AsOf, Events, EventsError, EventsOptions, ExecuteError, StartFrom, SubscriptionFilter, Tag,
+};
 
-use crate::detour::{Detour, Gate};
+use crate::fault_proxy::{Detour, Gate};
 use crate::ledger::{Booked, Ledger, Shelf, book, closing, engine, here, stream, there};
 use crate::prelude::*;
 use crate::reacting::until;
@@ -95,7 +97,8 @@ pub async fn e7_a_base_stands_for_its_own_aggregate_only(env: &Env) {
     let events = plain(&env.store).snapshots::<Bookings>(1_000).snapshots::<Refunds>(1_000);
     let stream = Bookings::stream("e7-hall").unwrap();
     events.append::<Bookings>("e7-hall", vec![Sold; 5]).await.unwrap();
-    let closing = |events: &Events| tidelock_core::books::Books::new(events.clone()).close(&stream).discard();
+    let closing =
+        |events: &Events| tidelock_core::archive::Archiver::new(events.clone()).close(&stream).discard();
     closing(&events).keep_last::<Bookings>(2).await.unwrap();
     let fresh = || plain(&env.other).snapshots::<Bookings>(1_000).snapshots::<Refunds>(1_000);
     assert_eq!(fresh().load::<Bookings>("e7-hall").await.unwrap().state.count, 5);
@@ -140,7 +143,7 @@ pub async fn e4_a_unit_reads_its_own_emits(env: &Env) {
 /// A name is taken once, even if one unit requests it twice.
 pub async fn e2_a_tag_is_taken_once_within_one_unit(env: &Env) {
     let events = plain(&env.store);
-    let register = async |unit: &tidelock_core::events::Unit, user: &str| {
+    let register = async |unit: &tidelock_core::events::UnitOfWork, user: &str| {
         let name = Tag::new("name:alice");
         if !unit.tagged(&name).await?.is_empty() {
             return Ok::<_, EventsError>(false);
@@ -316,8 +319,8 @@ pub async fn e6_the_state_as_of_a_time_does_not_depend_on_snapshots(env: &Env) {
 /// `now` on a subscription returns an event that was committed before the call.
 pub async fn o1_what_is_committed_is_there_now(env: &Env) {
     let (here, there) = (here(env), there(env));
-    for what in [What::all(), What::stream(&stream("now"))] {
-        let mut subscription = there.subscribe(what, Start::Now).await.unwrap();
+    for what in [SubscriptionFilter::all(), SubscriptionFilter::stream(&stream("now"))] {
+        let mut subscription = there.subscribe(what, StartFrom::Now).await.unwrap();
         for n in 0..5 {
             here.append::<Ledger>("now", [Booked { n }]).await.unwrap();
             assert!(subscription.now().await.unwrap().is_some(), "event {n} is committed");
@@ -330,12 +333,12 @@ pub async fn o1_what_is_committed_is_there_now(env: &Env) {
 pub async fn o1_a_subscription_is_told_of_a_gap(env: &Env) {
     let (here, there, shelf) = (here(env), there(env), Shelf::default());
     book(&here, "gap", 6).await;
-    let what = || What::stream(&stream("gap"));
-    let mut subscription = there.subscribe(what(), Start::Beginning).await.unwrap();
+    let what = || SubscriptionFilter::stream(&stream("gap"));
+    let mut subscription = there.subscribe(what(), StartFrom::Beginning).await.unwrap();
     // It reads ahead. Events read before the removal are not lost.
     let first = subscription.next().await.unwrap();
-    let mut later = there.subscribe(what(), Start::After(first.position)).await.unwrap();
-    let mut fresh = there.subscribe(what(), Start::Beginning).await.unwrap();
+    let mut later = there.subscribe(what(), StartFrom::After(first.position)).await.unwrap();
+    let mut fresh = there.subscribe(what(), StartFrom::Beginning).await.unwrap();
     closing(&here, &stream("gap"), &shelf).keep_last::<Ledger>(2).await.unwrap();
     for (missing, subscription) in [(1, &mut later), (0, &mut fresh)] {
         let error = subscription.next().await.unwrap_err();
@@ -414,7 +417,7 @@ pub async fn e1_nothing_is_doubled_after_a_truncation(env: &Env) {
 /// The timeout of a command includes its wait for the previous command.
 pub async fn e1_the_wait_for_a_turn_counts(env: &Env) {
     let gate = Arc::new(Gate::default());
-    let options = Options { limit: Duration::from_millis(100), ..Options::default() };
+    let options = EventsOptions { limit: Duration::from_millis(100), ..EventsOptions::default() };
     let events = Events::with_options(Detour::over(Arc::clone(&gate), &env.store.0), options);
     book(&here(env), "turn", 1).await;
     let command = |_: &Ledger| Ok::<_, String>([Booked { n: 1 }]);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::clock::SystemClock;
-use tidelock_core::reactions::Settled;
+use tidelock_core::reactions::Quiescence;
 
 use crate::prelude::*;
 use crate::process::{Process, Task};
@@ -73,7 +73,7 @@ pub async fn r7_dropped_anywhere_everything_is_done_once(env: &Env) {
         env.pass(LEASE);
     }
     let running = shop(&env.store.0, LEASE).start().await.unwrap();
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     all_handled(&env.other, total).await;
     all_routed(&env.other, total).await;
     running.shutdown().await;
@@ -113,7 +113,7 @@ pub async fn r12_killed_processes_leave_nothing_out_and_do_nothing_twice(env: &E
     }
     let survivor = Conn(env.backend.attach(&address, SystemClock::shared()).await);
     let running = shop(&survivor.0, secs(1)).start().await.unwrap();
-    assert_eq!(running.settle().await.unwrap(), Settled::default(), "seed {seed}");
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default(), "seed {seed}");
     all_handled(&conn, total).await;
     all_routed(&conn, total).await;
     running.shutdown().await;
@@ -131,7 +131,7 @@ async fn worker(env: &Env, address: &str) -> Process {
 pub async fn r12_another_router_takes_over(env: &Env) {
     let first = shop(&env.store.0, LEASE).start().await.unwrap();
     append(&env.store, 0).await;
-    first.settle().await.unwrap();
+    first.quiesce().await.unwrap();
     let second = shop(&env.other.0, LEASE).start().await.unwrap();
     let router = Key::new("tidelock.router", [PROJECT]).unwrap();
     let held = env.store.row(&router).await.lease.unwrap();
@@ -145,7 +145,7 @@ pub async fn r12_another_router_takes_over(env: &Env) {
         "not before the lease has ended"
     );
     env.pass(TICK);
-    assert_eq!(second.settle().await.unwrap(), Settled::default());
+    assert_eq!(second.quiesce().await.unwrap(), Quiescence::default());
     all_handled(&env.store, 2).await;
     all_routed(&env.store, 2).await;
     let taken = async || {
@@ -178,7 +178,7 @@ pub async fn r12_events_for_a_chosen_key_are_seen_as_they_were(env: &Env) {
         let stream = key(if n % 2 == 0 { "r12-a" } else { "r12-b" });
         env.other.done(Batch::new().append(&stream, Expect::Any, [event("Happened", n)])).await;
     }
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let expected: Vec<Event> =
         env.store.log().await.into_iter().filter(|e| e.event_type.as_str() == "Happened").collect();
     assert_eq!(*seen.lock().unwrap(), expected);

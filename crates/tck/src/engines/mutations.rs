@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use tidelock_core::state::{
-    Change, MutateError, Observer, Options, Outcome as Did, Stage, State, StateError, StateRegistry,
+    Change, MutateError, Observer, Stage, State, StateError, StateOptions, StateRegistry, WriteOutcome as Did,
 };
 use tokio::sync::Notify;
 
@@ -107,7 +107,7 @@ pub async fn s3_mutators_run_again_on_the_winners_value(env: &Env) {
 /// Retries after conflicts are bounded. The error has the number of attempts and the current version, and nothing is
 /// stored. Documents only.
 pub async fn s4_attempts_are_bounded(env: &Env) {
-    let options = Options { attempts: Some(3), ..Options::default() };
+    let options = StateOptions { attempts: Some(3), ..StateOptions::default() };
     let record: State<Counter> =
         StateRegistry::new(Arc::clone(&env.store.0)).options(options).at(key("s4-state"));
     record.set(Counter::default()).await.unwrap();

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::workflow::{Ctx, Doing, Failure, Status, Workflow, WorkflowError};
+use tidelock_core::workflow::{Ctx, Failure, RunActivity, RunStatus, Workflow, WorkflowError};
 
 use crate::prelude::*;
 use crate::reacting::until;
@@ -68,7 +68,7 @@ pub async fn w16_a_result_that_panics_while_it_is_recorded_fails_its_step(env: &
         let run = there.start(JOB, &n).id(id).await.unwrap();
         until("it failed", async || {
             assert!(tally.of(id) <= 1, "the step ran {} times", tally.of(id));
-            run.status().await.unwrap() == Status::Failed
+            run.status().await.unwrap() == RunStatus::Failed
         })
         .await;
         let error = run.result().await.unwrap_err().to_string();
@@ -84,7 +84,7 @@ pub async fn w12_an_input_that_panics_suspends_its_run(env: &Env) {
     let there = client(&env.other);
     there.start(BOMB, &Bomb { writes: true }).id("r").await.unwrap();
     until("it is suspended", async || match there.show("r").await.unwrap().doing {
-        Doing::PutOff { reason, .. } => {
+        RunActivity::PutOff { reason, .. } => {
             assert!(reason.contains("cannot be read"), "{reason}");
             true
         }
@@ -107,7 +107,7 @@ pub async fn w12_a_panic_while_a_workflow_is_dropped_goes_no_further(env: &Env) 
     let there = client(&env.other);
     there.start(JOB, &1).id("r").await.unwrap();
     until("it is suspended", async || match there.show("r").await.unwrap().doing {
-        Doing::PutOff { reason, .. } => reason.contains("TL1017"),
+        RunActivity::PutOff { reason, .. } => reason.contains("TL1017"),
         _ => false,
     })
     .await;
@@ -131,7 +131,7 @@ pub async fn w16_a_panic_while_a_late_step_is_dropped_fails_its_attempt(env: &En
     };
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
     let run = client(&env.other).start(JOB, &1).id("r").await.unwrap();
-    until("it failed", async || run.status().await.unwrap() == Status::Failed).await;
+    until("it failed", async || run.status().await.unwrap() == RunStatus::Failed).await;
     assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
     assert_eq!(tally.of("late"), 2);
     driving.shutdown().await;
@@ -149,14 +149,14 @@ pub async fn w17_a_run_that_ignores_its_cancellation_is_suspended(env: &Env) {
     let there = client(&env.other);
     let run = there.start(JOB, &1).id("r").await.unwrap();
     until("it sleeps", async || {
-        matches!(there.show("r").await.unwrap().doing, Doing::Waits { until: Some(_) })
+        matches!(there.show("r").await.unwrap().doing, RunActivity::Waits { until: Some(_) })
     })
     .await;
     run.cancel("no more").await.unwrap();
     until("it is suspended", async || {
         assert!(!run.status().await.unwrap().is_over(), "it went through all its sleeps");
         match there.show("r").await.unwrap().doing {
-            Doing::PutOff { reason, .. } => reason.contains("cancelled"),
+            RunActivity::PutOff { reason, .. } => reason.contains("cancelled"),
             _ => false,
         }
     })
@@ -186,7 +186,7 @@ pub async fn w21_a_dropped_step_whose_effects_are_rejected_holds_nothing(env: &E
     let there = client(&env.other);
     there.start(JOB, &1).id("r").await.unwrap();
     until("it rests", async || {
-        let waits = matches!(there.show("r").await.unwrap().doing, Doing::Waits { until: Some(_) });
+        let waits = matches!(there.show("r").await.unwrap().doing, RunActivity::Waits { until: Some(_) });
         waits && driving.stats().active == 0
     })
     .await;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidelock_core::failure::Failure;
 use tidelock_core::model::retry::RetryPolicy;
 use tidelock_core::reactions::{
-    Effects, Operator, Reaction, ReactionEngine, ReactionsError, Settled, Standing, WhenExhausted, Which,
+    DefinitionState, Effects, Operator, Quiescence, Reaction, ReactionEngine, ReactionFilter, ReactionsError,
+    WhenExhausted,
 };
 use tidelock_core::worker::WorkerHandle;
 
@@ -43,7 +44,7 @@ async fn blocked(
     }
     let only = KeyPrefix::kind(name);
     let running = start(&env.store, failing_on_one(name, mended).streams(only)).await;
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 3, parked: 0 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 3, parked: 0 });
     (running, streams)
 }
 
@@ -59,23 +60,23 @@ pub async fn r6_unblocked_keys_go_on_where_they_stopped(env: &Env) {
     let operator = operator(env);
     let before = Dump::of(&env.store).await;
     for (which, count) in [
-        (Which::blocked(), 3),
-        (Which::of("r6-unblock"), 3),
-        (Which::of("r6-unblock").keys([streams[0].clone(), key("never seen")]), 1),
-        (Which::of("r6-unblock").matching("^r6-unblock .$"), 3),
-        (Which::of("r6-unblock").matching(" b"), 1),
+        (ReactionFilter::blocked(), 3),
+        (ReactionFilter::of("r6-unblock"), 3),
+        (ReactionFilter::of("r6-unblock").keys([streams[0].clone(), key("never seen")]), 1),
+        (ReactionFilter::of("r6-unblock").matching("^r6-unblock .$"), 3),
+        (ReactionFilter::of("r6-unblock").matching(" b"), 1),
     ] {
         assert_eq!(operator.clone().dry_run().unblock(&which).await.unwrap(), count, "{which:?}");
     }
     assert_eq!(Dump::of(&env.store).await, before, "a dry run changes nothing");
     mended.store(true, Ordering::SeqCst);
-    let first = Which::of("r6-unblock").keys([streams[0].clone()]);
+    let first = ReactionFilter::of("r6-unblock").keys([streams[0].clone()]);
     assert_eq!(operator.unblock(&first).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap().blocked, 2);
-    assert_eq!(operator.unblock(&Which::of("r6-unblock").matching("b$")).await.unwrap(), 1);
-    assert_eq!(operator.unblock(&Which::blocked()).await.unwrap(), 1);
-    assert_eq!(operator.unblock(&Which::blocked()).await.unwrap(), 0, "only what changed counts");
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap().blocked, 2);
+    assert_eq!(operator.unblock(&ReactionFilter::of("r6-unblock").matching("b$")).await.unwrap(), 1);
+    assert_eq!(operator.unblock(&ReactionFilter::blocked()).await.unwrap(), 1);
+    assert_eq!(operator.unblock(&ReactionFilter::blocked()).await.unwrap(), 0, "only what changed counts");
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     for stream in &streams {
         assert_eq!(noted(&env.store, "r6-unblock", stream).await, [0, 1, 2], "nothing twice");
     }
@@ -87,10 +88,10 @@ pub async fn r6_reset_keys_begin_again(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-reset", &mended).await;
     mended.store(true, Ordering::SeqCst);
-    let which = Which::of("r6-reset").keys([streams[1].clone()]);
+    let which = ReactionFilter::of("r6-reset").keys([streams[1].clone()]);
     assert_eq!(operator(env).dry_run().reset(&which).await.unwrap(), 1);
     assert_eq!(operator(env).reset(&which).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap().blocked, 2);
+    assert_eq!(running.quiesce().await.unwrap().blocked, 2);
     assert_eq!(noted(&env.store, "r6-reset", &streams[1]).await, [0, 0, 1, 2]);
     assert_eq!(noted(&env.store, "r6-reset", &streams[0]).await, [0]);
     running.shutdown().await;
@@ -126,7 +127,7 @@ pub async fn r6_a_reaction_begins_again_as_a_whole(env: &Env) {
         assert_eq!(operator(env).dry_run().reset_reaction(name).await.unwrap(), 2);
         assert_eq!(operator(env).reset_reaction(name).await.unwrap(), 2);
         gate.let_through(9);
-        assert_eq!(running.settle().await.unwrap(), Settled::default());
+        assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
         assert_eq!(noted(&env.other, name, &keys[0]).await, [0, 2, 4], "{name}");
         assert_eq!(noted(&env.other, name, &keys[1]).await, [1, 3, 5], "{name}");
         running.shutdown().await;
@@ -150,12 +151,12 @@ pub async fn r6_waiting_keys_are_tried_at_once(env: &Env) {
     let done = || running.stats().reactions["r6-wait"];
     until("both wait", async || done().failed == 1 && done().deferred == 1).await;
     env.store.done(Batch::new().put(&key("r6-again"), Expect::Absent, number(1))).await;
-    let which = Which::of("r6-wait");
+    let which = ReactionFilter::of("r6-wait");
     let operator = operator(env);
     assert_eq!(operator.prioritize(&which, Priority::FIRST).await.unwrap(), 2);
     assert_eq!(operator.clone().dry_run().retry_now(&which).await.unwrap(), 2);
     assert_eq!(operator.retry_now(&which).await.unwrap(), 2);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&env.store, "r6-wait", &key("r6-failed")).await, [0]);
     assert_eq!(noted(&env.store, "r6-wait", &key("r6-put-off")).await, [1]);
     running.shutdown().await;
@@ -170,7 +171,7 @@ pub async fn r6_rows_are_seen_without_leasing_them(env: &Env) {
     until("it is routed", async || running.stats().reactions["r6-view"].routed == 10).await;
     env.pass(secs(2));
     let before = Dump::of(&env.store).await;
-    let (operator, which) = (operator(env), Which::of("r6-view"));
+    let (operator, which) = (operator(env), ReactionFilter::of("r6-view"));
     let first = operator.keys(&which, Page::first(2)).await.unwrap();
     let next = operator.keys(&which, Page::after(&first.next.clone().unwrap(), 2)).await.unwrap();
     let all: Vec<_> = first.rows.iter().chain(&next.rows).collect();
@@ -186,10 +187,10 @@ pub async fn r6_rows_are_seen_without_leasing_them(env: &Env) {
     assert_eq!((reaction.name.as_str(), reaction.keys, reaction.blocked_keys), ("r6-view", 3, 3));
     assert_eq!((reaction.lag.events, reaction.owner.as_ref()), (0, Some(running.owner())));
     assert_eq!(Dump::of(&env.store).await, before);
-    let unknown = operator.unblock(&Which::of("r6-veiw")).await.unwrap_err();
+    let unknown = operator.unblock(&ReactionFilter::of("r6-veiw")).await.unwrap_err();
     assert!(matches!(&unknown, ReactionsError::Unknown { known, .. } if known == &["r6-view"]), "{unknown}");
     assert!(
-        operator.unblock(&Which::blocked().matching("^a")).await.is_err(),
+        operator.unblock(&ReactionFilter::blocked().matching("^a")).await.is_err(),
         "a pattern of which reaction?"
     );
     running.shutdown().await;
@@ -203,7 +204,7 @@ pub async fn r6_a_parked_event_is_replayed(env: &Env) {
     let stream = key("r6-park");
     env.store.done(Batch::new().append(&stream, Expect::Any, events(4))).await;
     let running = start(&env.store, parking).await;
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 0, parked: 1 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 });
     assert_eq!(noted(&env.store, "r6-park", &stream).await, [0, 2, 3], "the key goes on");
     let operator = operator(env);
     let parked = operator.parked("r6-park", Page::first(9)).await.unwrap().rows;
@@ -211,17 +212,17 @@ pub async fn r6_a_parked_event_is_replayed(env: &Env) {
     assert_eq!(parked[0].event, env.store.history(&stream).await[1]);
     assert_eq!((parked[0].error.as_str(), parked[0].at), ("gave up after 2 attempts: 1 is bad", env.now()));
     env.pass(secs(5));
-    let which = Which::of("r6-park");
+    let which = ReactionFilter::of("r6-park");
     assert_eq!(operator.clone().dry_run().replay_parked(&which).await.unwrap(), 1);
     assert_eq!(operator.replay_parked(&which).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap().parked, 1, "it failed again");
+    assert_eq!(running.quiesce().await.unwrap().parked, 1, "it failed again");
     let parked = operator.parked("r6-park", Page::first(9)).await.unwrap().rows;
     assert_eq!((parked[0].error.as_str(), parked[0].replays, parked[0].at), ("1 is bad", 1, env.now()));
     mended.store(true, Ordering::SeqCst);
     let position = parked[0].event.position;
     assert_eq!(operator.replay_parked(&which.clone().at([Position(position.0 + 1)])).await.unwrap(), 0);
     assert_eq!(operator.replay_parked(&which.at([position])).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     assert_eq!(noted(&env.store, "r6-park", &stream).await, [0, 2, 3, 1]);
     running.shutdown().await;
 }
@@ -243,14 +244,14 @@ pub async fn r6_a_replay_has_its_key_to_itself(env: &Env) {
     });
     env.store.done(Batch::new().append(&stream, Expect::Any, events(10))).await;
     let running = start(&env.store, parking).await;
-    assert_eq!(running.settle().await.unwrap().parked, 10);
+    assert_eq!(running.quiesce().await.unwrap().parked, 10);
     mended.store(true, Ordering::SeqCst);
-    assert_eq!(operator(env).replay_parked(&Which::of("r6-alone")).await.unwrap(), 10);
+    assert_eq!(operator(env).replay_parked(&ReactionFilter::of("r6-alone")).await.unwrap(), 10);
     for n in 10..20 {
         append(&env.store, &stream, n).await;
     }
     // A replay that finds its key leased is retried shortly after.
-    assert_eq!(settle_in_time(env, &running).await, Settled::default());
+    assert_eq!(quiesce_in_time(env, &running).await, Quiescence::default());
     let mut seen = noted(&env.store, "r6-alone", &stream).await;
     seen.sort_unstable();
     assert_eq!((seen, turnstile.passed()), ((0..20).collect(), 30));
@@ -262,21 +263,21 @@ pub async fn r6_an_operator_parks_and_drops(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-drop", &mended).await;
     let operator = operator(env);
-    let two = Which::of("r6-drop").keys([streams[0].clone(), streams[1].clone()]);
+    let two = ReactionFilter::of("r6-drop").keys([streams[0].clone(), streams[1].clone()]);
     assert_eq!(operator.clone().dry_run().park(&two).await.unwrap(), 2);
     assert_eq!(operator.park(&two).await.unwrap(), 2);
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 1, parked: 2 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 1, parked: 2 });
     assert_eq!(noted(&env.store, "r6-drop", &streams[0]).await, [0, 2]);
     let parked = operator.parked("r6-drop", Page::first(1)).await.unwrap();
     assert_eq!(parked.rows[0].error, "gave up after 2 attempts: 1 is bad");
     assert!(parked.next.is_some());
-    assert_eq!(operator.drop_parked(&Which::of("r6-drop").matching("a$")).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 1, parked: 1 });
+    assert_eq!(operator.drop_parked(&ReactionFilter::of("r6-drop").matching("a$")).await.unwrap(), 1);
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 1, parked: 1 });
     mended.store(true, Ordering::SeqCst);
-    assert_eq!(operator.reset(&Which::of("r6-drop").keys([streams[1].clone()])).await.unwrap(), 1);
+    assert_eq!(operator.reset(&ReactionFilter::of("r6-drop").keys([streams[1].clone()])).await.unwrap(), 1);
     assert_eq!(
-        running.settle().await.unwrap(),
-        Settled { blocked: 1, parked: 0 },
+        running.quiesce().await.unwrap(),
+        Quiescence { blocked: 1, parked: 0 },
         "handled again, so not parked"
     );
     assert_eq!(noted(&env.store, "r6-drop", &streams[1]).await, [0, 2, 0, 1, 2]);
@@ -313,7 +314,7 @@ pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
     assert_eq!(noted(&env.store, "r4-park", &stream).await, [0, 1]);
     let last = noting("r4-park").retry(at_once(2)).when_exhausted(WhenExhausted::Park);
     let running = start(&env.store, last).await;
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 0, parked: 1 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 });
     assert_eq!(noted(&env.store, "r4-park", &stream).await, [0, 1, 3]);
     running.shutdown().await;
 }
@@ -335,7 +336,7 @@ pub async fn r6_an_ended_reaction_leaves_nothing(env: &Env) {
     let stream = Key::new(name, ["a"]).unwrap();
     env.store.done(Batch::new().append(&stream, Expect::Any, events(5))).await;
     let running = start(&env.store, make()).await;
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 0, parked: 1 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 });
     let operator = operator(env);
     assert_eq!(operator.behind(name).await.unwrap(), Some("events are parked"));
     let busy = operator.end_reaction(name).await;
@@ -353,9 +354,9 @@ pub async fn r6_an_ended_reaction_leaves_nothing(env: &Env) {
     let even = Key::new("r6-hall", [0]).unwrap();
     assert_eq!(noted(&env.store, name, &even).await, [0, 2, 4]);
     let ended = start(&env.store, make()).await;
-    assert_eq!(ended.stats().reactions[name].standing, Standing::Ended);
+    assert_eq!(ended.stats().reactions[name].standing, DefinitionState::Ended);
     let running = start(&env.other, make().revision(2)).await;
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&env.store, name, &even).await, [0, 2, 4, 0, 2, 4]);
     running.shutdown().await;
     ended.shutdown().await;

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use tidelock_core::store::layer::StoreLayer;
-use tidelock_core::workflow::{Archived, Ctx, Retention, Status, Workflow};
+use tidelock_core::workflow::{ArchivedRun, Ctx, Retention, RunStatus, Workflow};
 
-use crate::cut::Wire;
+use crate::partition::Wire;
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
 use crate::running::*;
@@ -140,7 +140,7 @@ pub async fn w17_a_cancel_reaches_a_step_without_hints(env: &Env) {
             Ok(())
         })
         .await?;
-        cx.clean_up().step("clean", async |_| Ok(())).await?;
+        cx.shielded().step("clean", async |_| Ok(())).await?;
         Ok(n)
     };
     let store = Trouble { hints: Some(Watcher::default()), ..Trouble::with(&env.store) };
@@ -189,7 +189,7 @@ pub async fn w21_a_shutdown_ends_on_a_store_that_answers_nothing(env: &Env) {
 pub async fn w21_a_shutdown_ends_beside_an_archive_that_hangs(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
-    let retention = Retention::of(Duration::ZERO).archive(move |archived: Archived| {
+    let retention = Retention::of(Duration::ZERO).archive(move |archived: ArchivedRun| {
         counted.add(&archived.view.run);
         std::future::pending()
     });
@@ -206,7 +206,7 @@ pub async fn w21_a_shutdown_ends_beside_an_archive_that_hangs(env: &Env) {
 
 /// A panic of the archive does not keep other runs from being removed.
 pub async fn w20_a_panic_of_the_archive_is_a_failure_of_one_run(env: &Env) {
-    let retention = Retention::of(secs(100)).archive(|archived: Archived| async move {
+    let retention = Retention::of(secs(100)).archive(|archived: ArchivedRun| async move {
         assert!(archived.view.run != "a", "not this one");
         Ok(())
     });
@@ -237,7 +237,7 @@ pub async fn w17_a_lost_cancel_of_a_child_is_repeated(env: &Env) {
     let there = client(&env.other);
     let run = there.start(JOB, &1).id("p").await.unwrap();
     let rests = async |run: &str| match there.show(run).await {
-        Ok(view) => matches!(view.doing, tidelock_core::workflow::Doing::Waits { .. }),
+        Ok(view) => matches!(view.doing, tidelock_core::workflow::RunActivity::Waits { .. }),
         Err(_) => false,
     };
     until("both rest", async || rests("p").await && rests("p/kid").await && driving.stats().active == 0)
@@ -245,6 +245,6 @@ pub async fn w17_a_lost_cancel_of_a_child_is_repeated(env: &Env) {
     wire.drop_the_next();
     run.cancel("no more").await.unwrap();
     let kid = there.handle(KID, "p/kid");
-    until("the child is cancelled", async || kid.status().await.unwrap() == Status::Cancelled).await;
+    until("the child is cancelled", async || kid.status().await.unwrap() == RunStatus::Cancelled).await;
     driving.shutdown().await;
 }

@@ -10,7 +10,7 @@ use tidelock_core::outbox::{
 use tidelock_core::worker::WorkerHandle;
 use tidelock_core::workflow::{Ctx, Failure, Workflow};
 
-use crate::detour::{Death, Detour, Fuse};
+use crate::fault_proxy::{Death, Detour, Fuse};
 use crate::prelude::*;
 use crate::reacting::{Gate, LEASE, at_once, until};
 use crate::running::{client, worker};

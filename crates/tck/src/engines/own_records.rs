@@ -11,7 +11,7 @@ use crate::running::*;
 
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 const GO: Signal<u32> = Signal::new("go");
-const EITHER: Workflow<u32, u32> = Workflow::new("either").hears(GO);
+const EITHER: Workflow<u32, u32> = Workflow::new("either").accepts(GO);
 
 /// Commits the effect of a step together with its completion.
 async fn pay(store: &Arc<dyn Store>, step: &TxStep, value: u32) -> Result<(), Failure> {

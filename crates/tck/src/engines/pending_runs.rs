@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidelock_core::failure::Failure;
-use tidelock_core::schedule::{Kind, Outcome as Ran, Schedule};
+use tidelock_core::schedule::{Schedule, TickKind, TickOutcome as Ran};
 
 use crate::prelude::*;
 use crate::reacting::until;
@@ -29,12 +29,12 @@ pub async fn c4_a_backfill_survives_an_outage(env: &Env) {
     set(env, NOON);
     let (log, down) = (Log::default(), Arc::new(AtomicBool::new(false)));
     let running = scheduler(&env.store).with(depending(&log, &down)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.take(), ["12:00"]);
     down.store(true, Ordering::SeqCst);
     let (after, to) = ("2026-01-15T03:00:00Z".parse().unwrap(), "2026-01-15T08:00:00Z".parse().unwrap());
     assert_eq!(schedules(&env.other).backfill("t", after, to).await.unwrap(), 5);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert!(log.take().is_empty());
     down.store(false, Ordering::SeqCst);
     pass(env, &running, 5 * MINUTE).await;
@@ -45,7 +45,7 @@ pub async fn c4_a_backfill_survives_an_outage(env: &Env) {
     down.store(true, Ordering::SeqCst);
     set(env, "2026-01-15T12:58:00Z");
     schedules(&env.other).backfill("t", after, to).await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     down.store(false, Ordering::SeqCst);
     pass(env, &running, 2 * MINUTE).await;
     assert_eq!(log.take(), ["13:00"]);
@@ -63,7 +63,7 @@ pub async fn c6_every_run_that_was_asked_for_is_done(env: &Env) {
     set(env, NOON);
     let (log, down) = (Log::default(), Arc::new(AtomicBool::new(false)));
     let running = scheduler(&env.store).with(depending(&log, &down)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     log.take();
     down.store(true, Ordering::SeqCst);
     let tasks = schedules(&env.other);
@@ -71,12 +71,12 @@ pub async fn c6_every_run_that_was_asked_for_is_done(env: &Env) {
         tasks.run_now("t").await.unwrap();
     }
     tasks.pause("t", "a case").await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     down.store(false, Ordering::SeqCst);
     pass(env, &running, 5 * MINUTE).await;
     assert_eq!(log.take().len(), 3);
     let done = tasks.history("t", 100).await.unwrap();
-    let manual = done.iter().filter(|run| run.kind == Kind::Manual);
+    let manual = done.iter().filter(|run| run.kind == TickKind::Manual);
     let (failed, succeeded): (Vec<_>, Vec<_>) = manual.partition(|run| run.outcome == Ran::Failed);
     assert_eq!((failed.len(), succeeded.len()), (3, 3), "{done:?}");
     assert!(succeeded.iter().all(|run| run.attempt == 2), "{done:?}");
@@ -88,7 +88,7 @@ pub async fn c5_a_run_that_was_asked_for_survives_a_shutdown(env: &Env) {
     set(env, NOON);
     let log = Log::default();
     let running = scheduler(&env.store).with(noting("t", "0 * * * *", &log)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
     log.take();
     let noted = log.clone();
@@ -103,12 +103,13 @@ pub async fn c5_a_run_that_was_asked_for_survives_a_shutdown(env: &Env) {
     log.take();
     env.pass(HOUR);
     let running = scheduler(&env.other).with(noting("t", "0 * * * *", &log)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let mut ran = log.take();
     ran.sort();
     assert_eq!(ran, ["12:00", "13:00"], "what was asked for at noon, and the fire of one o'clock");
     let done = schedules(&env.other).history("t", 10).await.unwrap();
-    let manual = done.iter().find(|run| run.kind == Kind::Manual && run.outcome == Ran::Succeeded).unwrap();
+    let manual =
+        done.iter().find(|run| run.kind == TickKind::Manual && run.outcome == Ran::Succeeded).unwrap();
     assert!(asked.starts_with("t:2026-01-15T12:00:30"), "{asked}");
     assert_eq!((short(manual.fire), manual.attempt), ("12:00".to_owned(), 2));
     running.shutdown().await;

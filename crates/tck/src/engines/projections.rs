@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 use tidelock_core::events::{Aggregate, Events, EventsError};
 use tidelock_core::projections::{Projection, Projections, ProjectionsError, ReadModel};
-use tidelock_core::reactions::{Operator, Which};
+use tidelock_core::reactions::{Operator, ReactionFilter};
 
-use crate::detour::{Death, Detour, Fuse};
+use crate::fault_proxy::{Death, Detour, Fuse};
 use crate::prelude::*;
 use crate::reacting::until;
 
@@ -126,7 +126,7 @@ pub async fn r7_a_projection_is_the_fold_of_the_log(env: &Env) {
     let (here, there) = (here.start().await.unwrap(), there.start().await.unwrap());
     let work = |_: usize, conn: Conn| async move { sell(&Events::new(conn.0), 12).await };
     env.race(2, 4, work).await;
-    here.settle().await.unwrap();
+    here.quiesce().await.unwrap();
     let expected = folded(&env.store, 1).await;
     assert_eq!(expected.len(), 3);
     assert_eq!(table(&model(&env.other, "fold")).await, expected);
@@ -209,11 +209,11 @@ pub async fn r7_a_new_version_is_built_beside_the_old_one(env: &Env) {
     let (events, name) = (Events::new(Arc::clone(&env.store.0)), "beside");
     let old = projections(&env.store.0).with(items(name, 1)).start().await.unwrap();
     sell(&events, 9).await;
-    old.settle().await.unwrap();
+    old.quiesce().await.unwrap();
     let mended = Arc::new(AtomicBool::new(false));
     let new = projections(&env.other.0).with(mendable(name, &mended)).start().await.unwrap();
     let (rows, operator) = (model(&env.other, name), Operator::new(Arc::clone(&env.store.0)));
-    let reaction = Which::of(format!("projection:{name}/v2"));
+    let reaction = ReactionFilter::of(format!("projection:{name}/v2"));
     until("the new one is stuck", async || operator.count_blocked(&reaction).await > 0).await;
     let early = rows.swap_to(2).await;
     assert!(matches!(early, Err(ProjectionsError::Behind { version: 2, live: 1, .. })), "{early:?}");
@@ -245,11 +245,11 @@ pub async fn r7_a_new_version_is_built_beside_the_old_one(env: &Env) {
     assert_eq!(table(&rows).await, folded(&env.store, 2).await);
     until("the old rows are gone", async || left_of_the_first(env, name).await == (0, 0)).await;
     sell(&events, 3).await;
-    new.settle().await.unwrap();
+    new.quiesce().await.unwrap();
     assert_eq!(table(&rows).await, folded(&env.store, 2).await);
     old.shutdown().await;
     let again = projections(&env.store.0).with(items(name, 1)).start().await.unwrap();
-    again.settle().await.unwrap();
+    again.quiesce().await.unwrap();
     assert_eq!(
         (rows.version().await.unwrap(), left_of_the_first(env, name).await),
         (2, (0, 0)),
@@ -298,7 +298,7 @@ pub async fn r7_a_rebuild_goes_on_after_a_death_at_any_point(env: &Env) {
             }
             let name = format!("{death:?}-{writes}");
             let old = projections(&env.store.0).with(items(&name, 1)).start().await.unwrap();
-            old.settle().await.unwrap();
+            old.quiesce().await.unwrap();
             old.shutdown().await;
             died = dies(env, &name, &Fuse::new(writes, death)).await;
             let rows = model(&env.other, &name);
@@ -327,12 +327,12 @@ pub async fn r7_a_rebuild_goes_on_after_a_death_at_any_point(env: &Env) {
 
 /// Helper methods for the operator's view.
 trait Blocked {
-    async fn count_blocked(&self, which: &Which) -> usize;
+    async fn count_blocked(&self, which: &ReactionFilter) -> usize;
 }
 
 impl Blocked for Operator {
-    async fn count_blocked(&self, which: &Which) -> usize {
-        let found = self.keys(&which.clone().that_are_blocked(), Page::first(100)).await;
+    async fn count_blocked(&self, which: &ReactionFilter) -> usize {
+        let found = self.keys(&which.clone().blocked_only(), Page::first(100)).await;
         found.map_or(0, |page| page.rows.len())
     }
 }

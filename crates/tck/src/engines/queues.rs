@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidelock_core::worker::WorkerHandle;
 use tidelock_core::workflow::{Ctx, Queue, QueueLimits, Workflow, WorkflowEngine, WorkflowError};
 
-use crate::detour::{Detour, Readings};
+use crate::fault_proxy::{Detour, Readings};
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
 use crate::running::*;
@@ -254,7 +254,7 @@ pub async fn w12_everybody_has_a_turn(env: &Env) {
     let mut last = None;
     for n in 0..63 {
         let whose = if n < 60 { "the one with many" } else { "the one with few" };
-        let run = here.start(JOB, &n).id(format!("r{n}")).queue(MAIL).fair_for(whose);
+        let run = here.start(JOB, &n).id(format!("r{n}")).queue(MAIL).fairness_key(whose);
         last = Some(if n % 2 == 0 {
             run.await.unwrap()
         } else {

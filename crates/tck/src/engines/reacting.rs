@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tidelock_core::failure::Failure;
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::reactions::{Effects, Settled, Start};
+use tidelock_core::reactions::{Effects, Quiescence, StartFrom};
 
-use crate::cut::Wire;
 use crate::env::ONE_AND_TWO;
+use crate::partition::Wire;
 use crate::prelude::*;
 use crate::reacting::*;
 
@@ -54,8 +54,8 @@ pub async fn r1_handlers_see_each_key_in_order_one_at_a_time(env: &Env) {
                 append(if n % 2 == 0 { &env.store } else { &env.other }, &stream(i), n).await;
             }
         }
-        assert_eq!(here.settle().await.unwrap(), Settled::default());
-        assert_eq!(there.settle().await.unwrap(), Settled::default());
+        assert_eq!(here.quiesce().await.unwrap(), Quiescence::default());
+        assert_eq!(there.quiesce().await.unwrap(), Quiescence::default());
         for i in 0..KEYS {
             assert_eq!(noted(&env.other, &name, &stream(i)).await, numbers(EVENTS), "key {i}");
         }
@@ -92,7 +92,7 @@ pub async fn r1_what_one_event_did_is_there_for_the_next(env: &Env) {
             }
         });
         let running = start(&env.store, counting).await;
-        assert_eq!(running.settle().await.unwrap(), Settled::default());
+        assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
         assert_eq!(env.other.value(&counter).await, Some(json!(20)), "{name}");
         assert_eq!(running.shutdown().await.reactions[name].failed, 0, "{name}: nothing of it is a failure");
     }
@@ -105,13 +105,13 @@ pub async fn r1_a_reaction_sees_what_it_is_about(env: &Env) {
     append(&env.store, &mine, 0).await;
     env.store.done(Batch::new().append(&mine, Expect::Any, [event("Other", 1), internal])).await;
     append(&env.store, &other, 2).await;
-    let late = noting("r1-late").start_from(Start::Now);
+    let late = noting("r1-late").start_from(StartFrom::Now);
     let typed = noting("r1-typed").on(["Happened", "Unheard"]);
     let ranged = noting("r1-ranged").streams(all_keys());
     let after = reactions(&env.store).with(late).with(typed).with(ranged).with(noting("r1-all"));
     let running = after.start().await.unwrap();
     append(&env.other, &mine, 3).await;
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     for (name, expected, elsewhere) in [
         ("r1-late", vec![3], vec![]),
         ("r1-typed", vec![0, 3], vec![2]),
@@ -164,7 +164,7 @@ pub async fn r2_a_failure_keeps_the_prefix_and_its_wait(env: &Env) {
     );
     ready.store(true, Ordering::SeqCst);
     env.pass(wait);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&env.other, "r2", &stream).await, numbers(6), "nothing twice, nothing left out");
     running.shutdown().await;
 }
@@ -203,7 +203,7 @@ pub async fn r2_a_deferred_event_comes_again_when_it_said(env: &Env) {
     env.store.done(enqueue(standing("r2-noise"))).await;
     assert_eq!((calls.load(Ordering::SeqCst), env.store.row(&row).await.attempts), (1, 0));
     env.pass(TICK);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&env.store, "r2-defer", &stream).await, numbers(4));
     running.shutdown().await;
 }
@@ -231,7 +231,7 @@ pub async fn r3_spent_attempts_block_the_key_with_the_error(env: &Env) {
         append(&env.store, &worse, n).await;
         append(&env.other, &key("r3-good"), n).await;
     }
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 2, parked: 0 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 2, parked: 0 });
     assert_eq!(calls.load(Ordering::SeqCst), 3, "as often as the budget allows");
     let row = env.other.row(&row_of("r3", &bad)).await;
     assert_eq!(row.blocked.unwrap().reason, "gave up after 3 attempts: it is bad");
@@ -264,7 +264,7 @@ pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
         env.pass(LEASE);
     }
     let running = start(&env.store, noting("r4").retry(at_once(3))).await;
-    assert_eq!(running.settle().await.unwrap().blocked, 1);
+    assert_eq!(running.quiesce().await.unwrap().blocked, 1);
     let row = env.store.row(&row_of("r4", &stream)).await;
     assert!(row.blocked.unwrap().reason.contains("gave up after 3 attempts"));
     assert!(noted(&env.store, "r4", &stream).await.is_empty(), "the handler did not run again");
@@ -288,7 +288,7 @@ pub async fn r5_what_is_not_to_be_retried_blocks_at_once(env: &Env) {
     });
     env.store.done(Batch::new().append(&stream, Expect::Any, events(5))).await;
     let running = reactions(&env.store).with(each).with(batch).start().await.unwrap();
-    assert_eq!(running.settle().await.unwrap().blocked, 2);
+    assert_eq!(running.quiesce().await.unwrap().blocked, 2);
     for name in ["r5-each", "r5-batch"] {
         let row = env.other.row(&row_of(name, &stream)).await;
         assert_eq!((row.blocked.unwrap().reason.as_str(), row.attempts), ("never again", 1), "{name}");
@@ -323,7 +323,7 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
         until("the lease is renewed", renewed).await;
     }
     gate.let_through(1);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let row = env.other.row(&row).await;
     assert_eq!((row.takeovers, row.attempts), (0, 0), "nobody else has had it since {fence}");
     assert_eq!((noted(&env.other, "r8-slow", &stream).await, gate.came()), (numbers(1), 1));
@@ -333,8 +333,8 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
 /// A handler without connection to the store is cancelled before another worker can lease its row, and it writes
 /// nothing.
 pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
-    struct Told(Arc<AtomicBool>);
-    impl Drop for Told {
+    struct CalledFlag(Arc<AtomicBool>);
+    impl Drop for CalledFlag {
         fn drop(&mut self) {
             self.0.store(true, Ordering::SeqCst);
         }
@@ -345,7 +345,7 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
         (Gate::closed(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (waiting, told, fired) = (gate.clone(), dropped.clone(), token_fired.clone());
     let cut_off = reaction("r8-cut").lease_ttl(ttl).each(move |turn, event| {
-        let (gate, told, fired) = (waiting.clone(), Told(told.clone()), fired.clone());
+        let (gate, told, fired) = (waiting.clone(), CalledFlag(told.clone()), fired.clone());
         let token = turn.cancelled().clone();
         tokio::spawn(async move {
             token.cancelled().await;
@@ -369,7 +369,7 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     gate.let_through(9);
     env.pass(ttl * 2);
     let other = start(&env.other, noting("r8-cut").lease_ttl(LEASE)).await;
-    other.settle().await.unwrap();
+    other.quiesce().await.unwrap();
     wire.mend();
     assert_eq!(noted(&env.other, "r8-cut", &stream).await, numbers(1), "once, by whoever took it over");
     assert_eq!(running.stats().reactions["r8-cut"].handled, 0);
@@ -396,7 +396,7 @@ pub async fn r9_commits_do_not_wait_for_handlers(env: &Env) {
     let row = row_of("r9", &stream);
     until("the row is woken while it is held", async || env.store.row(&row).await.woken.is_some()).await;
     gate.let_through(2);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&env.store, "r9", &stream).await, numbers(2));
     running.shutdown().await;
 }
@@ -429,8 +429,8 @@ pub async fn r10_bad_and_slow_keys_hold_up_nobody(env: &Env) {
     running.abort().await;
 }
 
-/// `settle` returns only when nothing is pending: no follow-up events, and no rows in backoff.
-pub async fn r11_settle_returns_only_when_nothing_is_pending(env: &Env) {
+/// `quiesce` returns only when nothing is pending: no follow-up events, and no rows in backoff.
+pub async fn r11_quiesce_returns_only_when_nothing_is_pending(env: &Env) {
     let stream = key("r11");
     // A chain of three reactions; the last one fails once.
     let next = |name: &'static str, on: &'static str, then: &'static str| {
@@ -449,21 +449,21 @@ pub async fn r11_settle_returns_only_when_nothing_is_pending(env: &Env) {
     let chain =
         reactions(&env.store).with(next("r11-a", "First", "Second")).with(next("r11-b", "Second", "Third"));
     let running = Arc::new(chain.with(last).start().await.unwrap());
-    assert_eq!(running.settle().await.unwrap(), Settled::default(), "nothing has happened yet");
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default(), "nothing has happened yet");
     env.store.done(Batch::new().append(&stream, Expect::Any, [event("First", 7)])).await;
     let settling = tokio::spawn({
         let running = running.clone();
-        async move { running.settle().await }
+        async move { running.quiesce().await }
     });
     until("the last one failed", async || running.stats().reactions["r11-last"].failed == 1).await;
     let third = Key::new("r11", ["Third"]).unwrap();
     let due = env.other.row(&row_of("r11-last", &third)).await.due.unwrap();
     assert!(due > env.now(), "it backs off");
-    // `settle` checks after every change; this change has no effect on it.
+    // `quiesce` checks after every change; this change has no effect on it.
     append(&env.store, &key("r11-other"), 0).await;
     assert!(!settling.is_finished(), "what backs off is pending");
     env.pass(secs(60));
-    assert_eq!(settling.await.unwrap().unwrap(), Settled::default());
+    assert_eq!(settling.await.unwrap().unwrap(), Quiescence::default());
     assert_eq!(noted(&env.other, "r11-last", &third).await, [7], "settled: it is there");
     let first = env.store.history(&stream).await[0].id.to_string();
     for event in env.store.log().await.into_iter().filter(|event| event.stream.kind() == "r11") {
@@ -478,7 +478,7 @@ pub async fn r11_idle_reactions_do_not_poll(env: &Env) {
     let (here, there) = (idle(&env.store).await.unwrap(), idle(&env.other).await.unwrap());
     append(&env.store, &key("r11-idle"), 0).await;
     until("it is handled", async || noted(&env.store, "r11-idle", &key("r11-idle")).await == [0]).await;
-    here.settle().await.unwrap();
+    here.quiesce().await.unwrap();
     let claims = || here.stats().claims + there.stats().claims;
     // Workers that wake each other would never become idle.
     until("they come to rest", async || {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::workflow::{Ctx, Failure, Signal, Status, Workflow, WorkflowError};
+use tidelock_core::workflow::{Ctx, Failure, RunStatus, Signal, Workflow, WorkflowError};
 
-use crate::cut::Wire;
+use crate::partition::Wire;
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
 use crate::running::*;
@@ -14,7 +14,7 @@ use crate::running::*;
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 const TEXT: Workflow<u32, String> = Workflow::new("text");
 const GO: Signal<u32> = Signal::new("go");
-const WAIT: Workflow<u32, u32> = Workflow::new("wait").hears(GO);
+const WAIT: Workflow<u32, u32> = Workflow::new("wait").accepts(GO);
 
 const LARGE: usize = 5 * 1024 * 1024;
 
@@ -60,7 +60,7 @@ pub async fn w16_what_cannot_be_recorded_fails_its_step(env: &Env) {
         let run = there.start(JOB, &which).id(name).await.unwrap();
         until("it has failed", async || {
             assert!(tally.of(name) <= runs, "{name} ran {} times", tally.of(name));
-            run.status().await.unwrap() == Status::Failed
+            run.status().await.unwrap() == RunStatus::Failed
         })
         .await;
         assert_eq!(tally.of(name), runs, "{name}");
@@ -83,7 +83,7 @@ pub async fn w16_an_output_that_cannot_be_recorded_fails_its_run(env: &Env) {
     };
     let driving = worker(&env.store).register(TEXT, code).start().await.unwrap();
     let run = client(&env.other).start(TEXT, &0).id("r").await.unwrap();
-    until("it has failed", async || run.status().await.unwrap() == Status::Failed).await;
+    until("it has failed", async || run.status().await.unwrap() == RunStatus::Failed).await;
     assert_eq!(tally.of("work"), 1);
     driving.shutdown().await;
 }
@@ -236,7 +236,7 @@ pub async fn w16_values_that_nest_too_deep_fail_what_brought_them(env: &Env) {
         let mut over = 0;
         for run in &runs {
             let doing = there.show(run.run()).await.unwrap().doing;
-            let suspended = matches!(doing, tidelock_core::workflow::Doing::PutOff { .. });
+            let suspended = matches!(doing, tidelock_core::workflow::RunActivity::PutOff { .. });
             assert!(!suspended, "{}: {doing:?}", run.run());
             over += usize::from(run.status().await.unwrap().is_over());
         }
@@ -244,7 +244,7 @@ pub async fn w16_values_that_nest_too_deep_fail_what_brought_them(env: &Env) {
     })
     .await;
     for run in ["out 40", "in 40", "out 1090"] {
-        assert_eq!(there.show(run).await.unwrap().status, Status::Completed, "{run}");
+        assert_eq!(there.show(run).await.unwrap().status, RunStatus::Completed, "{run}");
     }
     driving.shutdown().await;
 }
@@ -255,13 +255,13 @@ pub async fn w16_an_output_that_does_not_fit_beside_the_input_fails_its_run(env:
     let code = async |_: &Ctx, input: String| Ok(input);
     let driving = worker(&env.store).register(ECHO, code).start().await.unwrap();
     let there = client(&env.other);
-    for (mebibytes, status) in [(1, Status::Completed), (3, Status::Failed)] {
+    for (mebibytes, status) in [(1, RunStatus::Completed), (3, RunStatus::Failed)] {
         let id = format!("r{mebibytes}");
         let input = "x".repeat(mebibytes * 1024 * 1024);
         let run = there.start(ECHO, &input).id(id.as_str()).await.unwrap();
         until("it is over", async || {
             let doing = there.show(&id).await.unwrap().doing;
-            assert!(!matches!(doing, tidelock_core::workflow::Doing::PutOff { .. }), "{doing:?}");
+            assert!(!matches!(doing, tidelock_core::workflow::RunActivity::PutOff { .. }), "{doing:?}");
             run.status().await.unwrap().is_over()
         })
         .await;

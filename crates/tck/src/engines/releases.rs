@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tidelock_core::books::BooksError;
-use tidelock_core::events::{Aggregate, EventSchema, Events, EventsError, Start, Tag, What, decode};
+use tidelock_core::archive::ArchiveError;
+use tidelock_core::events::{
+    Aggregate, EventSchema, Events, EventsError, StartFrom, SubscriptionFilter, Tag, decode,
+};
 use tidelock_core::failure::Failure;
 use tidelock_core::projections::{Projection, Projections, ReadModel};
-use tidelock_core::reactions::{Operator, Reaction, Settled};
+use tidelock_core::reactions::{Operator, Quiescence, Reaction};
 
 use crate::ledger::{Ledger, Shelf, closing, here, stream};
 use crate::prelude::*;
@@ -41,7 +43,7 @@ pub async fn r15_a_release_that_adds_a_type_loses_no_event(env: &Env) {
         let old = || release(name, chosen, &["Placed"]);
         let mut running = start(&env.store, old()).await;
         append(&env.store, &order(name, 0), "Placed", 0).await;
-        running.settle().await.unwrap();
+        running.quiesce().await.unwrap();
         let new = start(&env.other, release(name, chosen, &["Placed", "Cancelled"])).await;
         for n in 1..=12 {
             if n == 6 {
@@ -52,7 +54,7 @@ pub async fn r15_a_release_that_adds_a_type_loses_no_event(env: &Env) {
                 append(&env.store, &order(name, i), if n % 2 == 0 { "Placed" } else { "Cancelled" }, n).await;
             }
         }
-        assert_eq!(new.settle().await.unwrap(), Settled::default());
+        assert_eq!(new.quiesce().await.unwrap(), Quiescence::default());
         for i in 0..STREAMS {
             let first = i64::from(i != 0);
             let seen = noted(&env.store, name, &noted_under(&order(name, i), chosen)).await;
@@ -74,7 +76,7 @@ pub async fn r15_an_added_type_counts_from_its_release(env: &Env) {
         }
         let new = start(&env.other, release(name, chosen, &["Placed", "Cancelled"])).await;
         append(&env.store, &stream, "Cancelled", 4).await;
-        assert_eq!(new.settle().await.unwrap(), Settled::default());
+        assert_eq!(new.quiesce().await.unwrap(), Quiescence::default());
         assert_eq!(noted(&env.store, name, &noted_under(&stream, chosen)).await, [0, 2, 4], "{name}");
         new.shutdown().await;
     }
@@ -88,7 +90,7 @@ pub async fn r15_a_lower_revision_never_replaces_a_higher_one(env: &Env) {
     let old = start(&env.store, release(&["Placed"], 1)).await;
     append(&env.store, &order(name, 0), "Placed", 0).await;
     append(&env.store, &order(name, 0), "Cancelled", 1).await;
-    assert_eq!(new.settle().await.unwrap(), Settled::default());
+    assert_eq!(new.quiesce().await.unwrap(), Quiescence::default());
     assert_eq!(noted(&env.store, name, &order(name, 0)).await, [0, 1]);
     old.shutdown().await;
     new.shutdown().await;
@@ -103,9 +105,9 @@ pub async fn r15_books_stay_open_over_events_of_an_added_type(env: &Env) {
     let old = start(&env.store, release(&["Placed"])).await;
     append(&env.store, &stream("r15"), "Cancelled", 1).await;
     let refused = closing(&here(env), &stream("r15"), &Shelf::default()).tombstone().await;
-    assert!(matches!(refused, Err(BooksError::Pending { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ArchiveError::Pending { .. })), "{refused:?}");
     let new = start(&env.other, release(&["Placed", "Cancelled"])).await;
-    new.settle().await.unwrap();
+    new.quiesce().await.unwrap();
     assert_eq!(noted(&env.store, "r15-books", &stream("r15")).await, [1]);
     let closed = closing(&here(env), &stream("r15"), &Shelf::default()).tombstone().await.unwrap();
     assert_eq!(closed.removed, 1);
@@ -113,12 +115,12 @@ pub async fn r15_books_stay_open_over_events_of_an_added_type(env: &Env) {
     new.shutdown().await;
 }
 
-/// A release that changes the queue strands no row, whichever release routed it. `settle` returns only after all rows
+/// A release that changes the queue strands no row, whichever release routed it. `quiesce` returns only after all rows
 /// are handled.
 pub async fn r15_a_changed_queue_strands_no_row(env: &Env) {
     const STREAMS: i64 = 20;
     for (name, chosen) in [("r15-queue", false), ("r15-queue-keys", true)] {
-        let of_kind = |queue: &str| release(name, chosen, &[]).lane(lane(&format!("{name}.{queue}")));
+        let of_kind = |queue: &str| release(name, chosen, &[]).queue(queue_name(&format!("{name}.{queue}")));
         let hangs = of_kind("old").each(|_, _| std::future::pending::<Result<(), Failure>>());
         let old = start(&env.store, hangs).await;
         for i in 0..STREAMS {
@@ -140,7 +142,7 @@ pub async fn r15_a_changed_queue_strands_no_row(env: &Env) {
         .await;
         old.abort().await;
         env.pass(LEASE);
-        assert_eq!(settle_in_time(env, &new).await, Settled::default());
+        assert_eq!(quiesce_in_time(env, &new).await, Quiescence::default());
         for i in 0..2 * STREAMS {
             let seen = noted(&env.store, name, &noted_under(&order(name, i), chosen)).await;
             assert_eq!(seen, [i], "{name}, stream {i}");
@@ -217,7 +219,7 @@ pub async fn r15_reactions_get_events_in_their_present_shape(env: &Env) {
         Some(key("r15-all"))
     });
     let running = reactions(&env.store).with(calling("r15-plain")).with(keyed).start().await.unwrap();
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     for name in ["r15-plain", "r15-keyed"] {
         assert_eq!(roll_call(&env.other, name).await, NAMES, "{name}");
     }
@@ -234,7 +236,7 @@ pub async fn r15_projections_get_events_in_their_present_shape(env: &Env) {
     });
     let names = names.on(["Registered"]).upcast::<Person>().streams(KeyPrefix::kind(Person::KIND));
     let running = Projections::new(Arc::clone(&env.store.0)).with(names).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let rows =
         ReadModel::new(Arc::clone(&env.other.0), "r15-names").rows::<bool>(None, 9).await.unwrap().rows;
     let found: Vec<_> = rows.into_iter().map(|(name, _)| name).collect();
@@ -246,9 +248,9 @@ pub async fn r15_projections_get_events_in_their_present_shape(env: &Env) {
 pub async fn r15_subscriptions_get_events_in_their_present_shape(env: &Env) {
     let stream = people(env, "r15").await;
     let events = Events::new(Arc::clone(&env.store.0));
-    for what in [What::all(), What::stream(&stream)] {
+    for what in [SubscriptionFilter::all(), SubscriptionFilter::stream(&stream)] {
         let what = what.types([event_type("Registered")]);
-        let people = events.subscribe(what, Start::Beginning).await.unwrap();
+        let people = events.subscribe(what, StartFrom::Beginning).await.unwrap();
         let mut people = people.upcast::<Person>().unwrap();
         let mut names = Vec::new();
         while let Some(event) = people.now().await.unwrap() {
@@ -270,7 +272,7 @@ pub async fn r15_what_follows_is_of_the_shape_of_today(env: &Env) {
         Ok(Batch::new().append(&Person::stream("r15-follows")?, Expect::Absent, [dora, emil, again]))
     });
     let running = start(&env.store, follows.upcast::<Person>()).await;
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     let people = Events::new(Arc::clone(&env.other.0)).load::<Person>("r15-follows").await.unwrap();
     assert_eq!(people.state.names, ["Dora", "Emil", "Emil"]);
     running.shutdown().await;

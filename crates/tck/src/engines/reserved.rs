@@ -100,14 +100,14 @@ pub async fn d15_a_truncated_stream_without_a_base_is_an_error(env: &Env) {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Past;
+struct ForgedHistory;
 
 #[derive(Serialize, Deserialize)]
 enum PastEvent {
     Forged,
 }
 
-impl Aggregate for Past {
+impl Aggregate for ForgedHistory {
     const KIND: &'static str = "history";
     type Event = PastEvent;
 
@@ -159,9 +159,9 @@ pub async fn d15_containers_refuse_reserved_keys(env: &Env) {
 /// Aggregates append neither to a reserved stream nor an event of a reserved type.
 pub async fn d15_aggregates_refuse_reserved_streams_and_types(env: &Env) {
     let events = Events::new(Arc::clone(&env.store.0));
-    let error = events.append::<Past>("user", [PastEvent::Forged]).await.unwrap_err();
+    let error = events.append::<ForgedHistory>("user", [PastEvent::Forged]).await.unwrap_err();
     assert_eq!(error.code().as_str(), "TL0106", "{error}");
-    let command = events.execute("user", |_: &Past| Ok::<_, String>([PastEvent::Forged])).await;
+    let command = events.execute("user", |_: &ForgedHistory| Ok::<_, String>([PastEvent::Forged])).await;
     assert!(command.unwrap_err().to_string().contains("is reserved"));
     let error = events.append::<Anew>("a", [AnewEvent::Forged]).await.unwrap_err();
     assert!(error.to_string().contains("tidelock.snapshot: the name is reserved"), "{error}");

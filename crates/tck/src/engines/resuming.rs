@@ -1,7 +1,7 @@
 //! Manual resume of failed runs: only the failed part is retried.
 
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::workflow::{Ctx, Failure, Status, Workflow, WorkflowError};
+use tidelock_core::workflow::{Ctx, Failure, RunStatus, Workflow, WorkflowError};
 
 use crate::prelude::*;
 use crate::reacting::until;
@@ -91,10 +91,10 @@ pub async fn w16_resume_keeps_what_ended_beside_the_failure(env: &Env) {
     fixed.add("yes");
     until("it ends well", async || {
         // One failure beside another may need a second resume.
-        if run.status().await.unwrap() == Status::Failed {
+        if run.status().await.unwrap() == RunStatus::Failed {
             there.resume("r", "the server is back").await.unwrap();
         }
-        run.status().await.unwrap() == Status::Completed
+        run.status().await.unwrap() == RunStatus::Completed
     })
     .await;
     assert_eq!(env.other.value(&account()).await.unwrap()["balance"], json!(70));
@@ -125,7 +125,7 @@ pub async fn w16_a_parent_is_resumed_with_the_child_that_failed_it(env: &Env) {
     let refused = there.resume("r/kid", "again").await.unwrap_err();
     assert!(refused.to_string().contains("resume or fork the parent"), "{refused}");
     there.resume("r", "still broken").await.unwrap();
-    until("it failed again", async || run.status().await.unwrap() == Status::Failed).await;
+    until("it failed again", async || run.status().await.unwrap() == RunStatus::Failed).await;
     fixed.add("yes");
     there.resume("r", "mended").await.unwrap();
     until("it is over", async || run.status().await.unwrap().is_over()).await;
@@ -236,7 +236,7 @@ pub async fn w16_a_run_without_its_history_is_not_resumed(env: &Env) {
     env.store.done(Batch::new().truncate(&journal, StreamVersion(2))).await;
     let refused = there.resume("r", "again").await.unwrap_err();
     assert!(matches!(refused, WorkflowError::Refused { .. }), "{refused}");
-    assert_eq!(run.status().await.unwrap(), Status::Failed);
+    assert_eq!(run.status().await.unwrap(), RunStatus::Failed);
     driving.shutdown().await;
 }
 

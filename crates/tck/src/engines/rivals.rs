@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use tidelock_core::workflow::{Client, Ctx, Signal, Workflow, WorkflowError};
+use tidelock_core::workflow::{Ctx, Signal, Workflow, WorkflowClient, WorkflowError};
 
-use crate::detour::{Detour, Gate as Held};
+use crate::fault_proxy::{Detour, Gate as Held};
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
 use crate::running::*;
 
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 const GO: Signal<u32> = Signal::new("go");
-const WAIT: Workflow<u32, u32> = Workflow::new("wait").hears(GO);
+const WAIT: Workflow<u32, u32> = Workflow::new("wait").accepts(GO);
 
 async fn entries(conn: &Conn, run: &str, kind: &str) -> usize {
     let journal = Key::of("tidelock.journal", &[Arg::Str(run.to_owned()), Arg::Int(0)]).unwrap();
@@ -61,7 +61,7 @@ pub async fn w11_a_driver_that_was_overtaken_writes_nothing(env: &Env) {
 /// A signal in flight while its run ends is rejected, not accepted and ignored.
 pub async fn w9_a_signal_that_comes_too_late_is_refused(env: &Env) {
     let held = Arc::new(Held::default());
-    let there = Client::new(Detour::over(Arc::clone(&held), &env.other.0));
+    let there = WorkflowClient::new(Detour::over(Arc::clone(&held), &env.other.0));
     let run = client(&env.store).start(WAIT, &0).id("r").await.unwrap();
     held.close();
     let sent = tokio::spawn(async move { there.signal("r", GO, &1).await });
@@ -93,7 +93,7 @@ pub async fn w17_a_cancel_before_the_end_of_a_step_is_seen_after_it(env: &Env) {
             })
             .await?;
             let seen = u32::from(cx.is_cancelled());
-            let cx = cx.clean_up();
+            let cx = cx.shielded();
             if seen == 0 {
                 // A recorded step would be missing when the run is replayed.
                 cx.step("went on", async |_| Ok(())).await?;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tidelock_core::events::{Aggregate, EventSchema, decode};
 use tidelock_core::projections::{Projection, ProjectionEngine, Projections, ReadModel};
-use tidelock_core::reactions::{Reaction, ReactionEngine, Reactions, Settled};
+use tidelock_core::reactions::{Quiescence, Reaction, ReactionEngine, Reactions};
 use tidelock_core::worker::WorkerHandle;
 
 use crate::prelude::*;
@@ -113,7 +113,7 @@ fn reactions(store: &SharedStore, release: Release) -> Reactions {
         First => ("rolling.first", 2),
         Second => ("rolling.second", 3),
     };
-    let ship = counting("ship", release).lane(lane(queue));
+    let ship = counting("ship", release).queue(queue_name(queue));
     let bill = counting("bill", release).revision(release as u32 + 1).to(move |event| {
         let n = number_of(release, event).expect("a release routes only events that it knows");
         Some(Key::new("bill", [n % keys]).unwrap())
@@ -202,8 +202,8 @@ pub async fn r15_two_releases_restart_in_any_order(env: &Env) {
         tokio::time::sleep(Duration::from_millis(rng.within(0..20))).await;
     }
     let last = Instance::start(&env.store, Second).await;
-    assert_eq!(last.reactions.settle().await.unwrap(), Settled::default(), "seed {seed}");
-    last.projections.settle().await.unwrap();
+    assert_eq!(last.reactions.quiesce().await.unwrap(), Quiescence::default(), "seed {seed}");
+    last.projections.quiesce().await.unwrap();
     check(env, seed, &expected).await;
     for instance in instances {
         let killed = instance.release == First;

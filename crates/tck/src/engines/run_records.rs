@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use tidelock_core::key::INDEX_KIND;
 use tidelock_core::model::retry::RetryPolicy;
 use tidelock_core::workflow::{
-    AttemptView, Client, Ctx, Doing, Failure, RunCursor, RunFilter, Signal, Status, StepView, Suspension,
-    Workflow,
+    AttemptView, Ctx, Failure, RunActivity, RunCursor, RunFilter, RunStatus, Signal, StepView, Suspension,
+    Workflow, WorkflowClient,
 };
 
 use crate::prelude::*;
@@ -14,7 +14,7 @@ use crate::reacting::{LEASE, until};
 use crate::running::*;
 
 const GO: Signal<u32> = Signal::new("go");
-const JOB: Workflow<u32, u32> = Workflow::new("job").hears(GO);
+const JOB: Workflow<u32, u32> = Workflow::new("job").accepts(GO);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A panic whose message resembles the report of dead workers stays a panic: the reason is data, not text.
@@ -25,7 +25,8 @@ pub async fn w30_a_panic_that_reads_like_a_dead_worker_stays_a_panic(env: &Env) 
     for tries in 1..=8 {
         until("it is put off", async || driving.stats().parked == tries).await;
         let doing = client(&env.other).show("r").await.unwrap().doing;
-        let Doing::PutOff { suspension: Suspension::UnfitCode { code, .. }, reason, .. } = &doing else {
+        let RunActivity::PutOff { suspension: Suspension::UnfitCode { code, .. }, reason, .. } = &doing
+        else {
             panic!("try {tries}: {doing:?}");
         };
         assert!(code == "TL1021" && reason.starts_with("TL1021: "), "try {tries}: {reason}");
@@ -43,7 +44,7 @@ pub async fn w30_a_suspended_run_says_why_as_data(env: &Env) {
     here.start(text, &"seven".to_owned()).id("unfit").await.unwrap();
     let driving = worker(&env.store).register(JOB, mixed).start().await.unwrap();
     let suspension = async |run: &str| match client(&env.other).show(run).await.unwrap().doing {
-        Doing::PutOff { suspension, reason, .. } => {
+        RunActivity::PutOff { suspension, reason, .. } => {
             assert_eq!(suspension.to_string(), reason);
             Some(suspension)
         }
@@ -109,16 +110,16 @@ async fn agrees(env: &Env, when: &str) {
     until(&format!("the index agrees {when}"), async || {
         let (expected, found) = entries(&env.other).await;
         let counts = client(&env.store).counts().await.unwrap();
-        let scanned = |status: Status| {
+        let scanned = |status: RunStatus| {
             let list = Arg::Str(format!("run.{status}"));
             expected.iter().filter(|key| key.args().first() == Some(&list)).count() as u64
         };
-        expected == found && Status::ALL.iter().all(|status| counts[status] == scanned(*status))
+        expected == found && RunStatus::ALL.iter().all(|status| counts[status] == scanned(*status))
     })
     .await;
 }
 
-async fn ended(client: &Client, run: &str, status: Status) {
+async fn ended(client: &WorkflowClient, run: &str, status: RunStatus) {
     until(&format!("{run} is {status}"), async || client.show(run).await.unwrap().status == status).await;
 }
 
@@ -133,22 +134,22 @@ pub async fn w31_no_index_entry_is_stale_after_any_change(env: &Env) {
     let driving = worker(&env.store).register(JOB, mixed).start().await.unwrap();
     for id in ["done", "again", "parent", "parent/kid"] {
         until(&format!("{id} is there"), async || there.show(id).await.is_ok()).await;
-        ended(&there, id, Status::Completed).await;
+        ended(&there, id, RunStatus::Completed).await;
     }
-    ended(&there, "failed", Status::Failed).await;
+    ended(&there, "failed", RunStatus::Failed).await;
     assert_eq!(there.show("again").await.unwrap().generation, 1);
     agrees(env, "after the ends").await;
     there.cancel("stops", "enough").await.unwrap();
-    ended(&there, "stops", Status::Cancelled).await;
+    ended(&there, "stops", RunStatus::Cancelled).await;
     there.fork("failed", "fail", "forked").await.unwrap();
-    ended(&there, "forked", Status::Failed).await;
+    ended(&there, "forked", RunStatus::Failed).await;
     agrees(env, "after a cancel and a fork").await;
     driving.shutdown().await;
     there.resume("failed", "again").await.unwrap();
     assert_eq!(there.show("failed").await.unwrap().ended_at, None);
     agrees(env, "after a resume").await;
     let driving = worker(&env.store).register(JOB, mixed).start().await.unwrap();
-    ended(&there, "failed", Status::Failed).await;
+    ended(&there, "failed", RunStatus::Failed).await;
     agrees(env, "after it failed again").await;
     env.pass(Duration::from_hours(1));
     assert_eq!(there.retire(Duration::from_mins(1), 100).await.unwrap(), 7);
@@ -177,7 +178,7 @@ pub async fn w31_the_index_agrees_whenever_a_worker_died(env: &Env) {
     let driving = worker(&env.other).register(JOB, mixed).start().await.unwrap();
     until("all have ended but those that wait", async || {
         env.pass(SECOND);
-        here.counts().await.unwrap()[&Status::Running] == 12
+        here.counts().await.unwrap()[&RunStatus::Running] == 12
     })
     .await;
     agrees(env, "at the end").await;
@@ -185,7 +186,11 @@ pub async fn w31_the_index_agrees_whenever_a_worker_died(env: &Env) {
 }
 
 /// Returns all pages of a list, and calls `between` after each page.
-async fn paged(client: &Client, filter: &RunFilter, mut between: impl AsyncFnMut(usize)) -> Vec<String> {
+async fn paged(
+    client: &WorkflowClient,
+    filter: &RunFilter,
+    mut between: impl AsyncFnMut(usize),
+) -> Vec<String> {
     let (mut runs, mut cursor, mut pages) = (Vec::new(), None::<RunCursor>, 0);
     loop {
         let page = client.list(filter, cursor.as_ref(), 4).await.unwrap();
@@ -219,12 +224,12 @@ pub async fn w32_lists_are_newest_first_while_runs_start_and_end(env: &Env) {
         here.start(JOB, &0).id(format!("new-{page}")).await.unwrap();
         let id = &names[page * 3];
         here.signal(id, GO, &1).await.unwrap();
-        ended(&there, id, Status::Completed).await;
+        ended(&there, id, RunStatus::Completed).await;
     })
     .await;
     assert_eq!(seen, expected);
-    until("the new ones have ended", async || here.counts().await.unwrap()[&Status::Running] == 16).await;
-    let running = RunFilter { status: Some(Status::Running), ..RunFilter::default() };
+    until("the new ones have ended", async || here.counts().await.unwrap()[&RunStatus::Running] == 16).await;
+    let running = RunFilter { status: Some(RunStatus::Running), ..RunFilter::default() };
     let left: Vec<String> =
         expected.iter().filter(|id| !names.iter().step_by(3).take(4).any(|n| n == *id)).cloned().collect();
     assert_eq!(paged(&there, &running, async |_| ()).await, left, "by status");
@@ -245,7 +250,7 @@ pub async fn w32_lists_are_narrowed_down(env: &Env) {
     }
     let driving = worker(&env.store).queues(["few"]).register(other, mixed).start().await.unwrap();
     for n in 0..3 {
-        ended(&there, &format!("few-{n}"), Status::Completed).await;
+        ended(&there, &format!("few-{n}"), RunStatus::Completed).await;
     }
     driving.shutdown().await;
     let ids = async |filter: RunFilter| paged(&there, &filter, async |_| ()).await;
@@ -256,7 +261,7 @@ pub async fn w32_lists_are_narrowed_down(env: &Env) {
     assert_eq!(ids(prefix("many-")).await, many);
     let of = RunFilter { workflow: Some("other".to_owned()), ..RunFilter::default() };
     assert_eq!(ids(of).await, ["few-2", "few-1", "few-0"]);
-    let failed = RunFilter { status: Some(Status::Failed), ..RunFilter::default() };
+    let failed = RunFilter { status: Some(RunStatus::Failed), ..RunFilter::default() };
     assert_eq!(ids(failed).await, [""; 0]);
     let third = [("third".to_owned(), "1".to_owned())].into();
     let both = RunFilter { attributes: third, ..prefix("many-") };

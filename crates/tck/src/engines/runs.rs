@@ -2,7 +2,8 @@
 //! changed code.
 
 use tidelock_core::workflow::{
-    Ctx, Doing, Failure, Replayed, RunHistory, Signal, Status, StepError, Workflow, WorkflowError, replay,
+    Ctx, Failure, Replayed, RunActivity, RunHistory, RunStatus, Signal, StepError, Workflow, WorkflowError,
+    replay,
 };
 
 use crate::prelude::*;
@@ -13,7 +14,7 @@ const DAY: Duration = Duration::from_hours(24);
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 const GO: Signal<String> = Signal::new("go");
 const STOP: Signal<String> = Signal::new("stop");
-const ASK: Workflow<u32, String> = Workflow::new("ask").hears(GO).hears(STOP);
+const ASK: Workflow<u32, String> = Workflow::new("ask").accepts(GO).accepts(STOP);
 
 /// A step runs once over a sleep of a month and the following activation.
 pub async fn w1_a_step_runs_once_over_sleep_and_resume(env: &Env) {
@@ -117,7 +118,7 @@ pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
     for deaths in 6..=7 {
         let driving = start().await.unwrap();
         until("it is put off", async || driving.stats().parked == 1).await;
-        let Doing::PutOff { next, .. } = client(&env.other).show("r").await.unwrap().doing else {
+        let RunActivity::PutOff { next, .. } = client(&env.other).show("r").await.unwrap().doing else {
             panic!("it should be put off");
         };
         let wait = next.since(env.now());
@@ -182,10 +183,10 @@ pub async fn w5_code_that_swallows_errors_still_waits(env: &Env) {
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
     let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
     until("it rests", async || driving.stats().activations == 1 && driving.stats().active == 0).await;
-    assert_eq!(run.status().await.unwrap(), Status::Running);
+    assert_eq!(run.status().await.unwrap(), RunStatus::Running);
     env.pass(DAY - secs(1));
     driving.drive("r").await.unwrap();
-    assert_eq!(run.status().await.unwrap(), Status::Running, "a look before its time changes nothing");
+    assert_eq!(run.status().await.unwrap(), RunStatus::Running, "a look before its time changes nothing");
     env.pass(secs(1));
     assert_eq!(run.result().await.unwrap(), 1);
     driving.shutdown().await;
@@ -253,7 +254,7 @@ pub async fn w8_early_signals_wait_and_an_id_counts_once(env: &Env) {
     }
     let code = async |cx: &Ctx, _: u32| {
         let (a, b) = (cx.signal(GO).await?, cx.signal(GO).await?);
-        let c = cx.signal_within(GO, DAY).await?;
+        let c = cx.signal_timeout(GO, DAY).await?;
         Ok(format!("{a} {b} {c:?}"))
     };
     let driving = skipping(env, &env.store).register(ASK, code).start().await.unwrap();
@@ -276,7 +277,7 @@ pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
         worker(&env.store).register(ASK, async |_: &Ctx, _: u32| Ok(String::new())).start().await.unwrap();
     run.result().await.unwrap();
     let over = run.signal(GO, &String::new()).await.unwrap_err();
-    assert!(matches!(&over, WorkflowError::Over { status: Status::Completed, .. }), "{over}");
+    assert!(matches!(&over, WorkflowError::Over { status: RunStatus::Completed, .. }), "{over}");
     assert_eq!(over.code().to_string(), "TL1003");
     driving.shutdown().await;
 }
@@ -284,7 +285,7 @@ pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
 /// If a timeout and a signal fall on the same instant, exactly one of them wins, and a replay has the same result.
 pub async fn w10_of_a_limit_and_a_signal_exactly_one_wins(env: &Env) {
     let code = async |cx: &Ctx, _: u32| {
-        let heard = cx.signal_within(GO, secs(60)).await?;
+        let heard = cx.signal_timeout(GO, secs(60)).await?;
         // The replay must have the same result.
         cx.sleep(DAY).await?;
         Ok(format!("{heard:?}"))
@@ -375,7 +376,7 @@ pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
         let row = env.store.row(&run_key(run)).await;
         let error = row.last_error.unwrap_or_default();
         assert!(error.contains(reason) && row.due.is_some(), "{run}: {error}");
-        assert_eq!(here.handle(JOB, run).status().await.unwrap(), Status::Running, "put off, not failed");
+        assert_eq!(here.handle(JOB, run).status().await.unwrap(), RunStatus::Running, "put off, not failed");
     }
     driving.shutdown().await;
     // With the code registered, the next attempt succeeds.
@@ -436,7 +437,7 @@ pub async fn w13_a_history_is_replayed_against_new_code(env: &Env) {
 pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
     let old = async |cx: &Ctx, _: u32| {
         cx.step("reserve", async |_| Ok(1)).await?;
-        cx.given(&5).step("charge", async |_| Ok(2)).await?;
+        cx.with_input(&5).step("charge", async |_| Ok(2)).await?;
         cx.sleep(DAY).await?;
         Ok(cx.step("ship", async |_| Ok(3)).await?)
     };
@@ -474,7 +475,7 @@ pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
     env.pass(secs(600));
     let input = async |cx: &Ctx, _: u32| {
         cx.step("reserve", async |_| Ok(1)).await?;
-        Ok(cx.given(&6).step("charge", async |_| Ok(2)).await?)
+        Ok(cx.with_input(&6).step("charge", async |_| Ok(2)).await?)
     };
     let driving = worker(&env.store).register(JOB, input).start().await.unwrap();
     parked("\"charge\" is given something else").await;
@@ -593,7 +594,7 @@ pub async fn w17_a_cancelled_run_cleans_up_once(env: &Env) {
             })
             .await;
         assert!(matches!(next, Err(StepError::Cancelled { .. })), "nothing new begins");
-        cx.clean_up()
+        cx.shielded()
             .step("tidy", async |_| {
                 counted.add("tidy");
                 Ok(())
@@ -623,7 +624,7 @@ pub async fn w17_a_cancelled_run_cleans_up_once(env: &Env) {
         assert!(failure.message().contains("changed my mind"), "{failure}");
         assert_eq!((tally.of("tidy"), tally.of("next")), (kind as usize + 1, 0));
         let over = run.cancel("again").await.unwrap_err();
-        assert!(matches!(over, WorkflowError::Over { status: Status::Cancelled, .. }), "{over}");
+        assert!(matches!(over, WorkflowError::Over { status: RunStatus::Cancelled, .. }), "{over}");
     }
     let kid = there.handle(JOB, "r3/kid").result().await.unwrap_err();
     assert!(matches!(kid, WorkflowError::Cancelled { .. }), "{kid}");

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use tidelock_core::failure::Failure;
-use tidelock_core::schedule::{Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError};
+use tidelock_core::schedule::{
+    Overlap, Schedule, ScheduleActivity, ScheduleError, TickKind, TickOutcome as Ran,
+};
 
-use crate::cut::Wire;
-use crate::detour::{Death, Detour, Fuse};
+use crate::fault_proxy::{Death, Detour, Fuse};
+use crate::partition::Wire;
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
 use crate::running::{Gate, Tally};
@@ -21,7 +23,7 @@ pub async fn c1_a_new_task_runs_at_once_only_if_the_minute_matches(env: &Env) {
     let (now, later) = (Log::default(), Log::default());
     let tasks = scheduler(&env.store).with(noting("now", "0 12 * * *", &now));
     let running = tasks.with(noting("later", "1 12 * * *", &later)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!((now.all(), later.all()), (vec!["12:00".to_owned()], vec![]));
     pass(env, &running, secs(29)).await;
     assert_eq!(later.len(), 0);
@@ -29,7 +31,7 @@ pub async fn c1_a_new_task_runs_at_once_only_if_the_minute_matches(env: &Env) {
     assert_eq!((now.len(), later.all()), (1, vec!["12:01".to_owned()]));
     running.shutdown().await;
     let again = scheduler(&env.other).with(noting("later", "1 12 * * *", &later)).start().await.unwrap();
-    again.settle().await.unwrap();
+    again.quiesce().await.unwrap();
     assert_eq!(later.len(), 1, "started again in the same minute, it is not new");
     again.shutdown().await;
 }
@@ -40,12 +42,12 @@ pub async fn c2_after_an_outage_a_task_runs_once(env: &Env) {
     let log = Log::default();
     let start = async |conn| scheduler(conn).with(noting("t", "0 */2 * * *", &log)).start().await.unwrap();
     let running = start(&env.store).await;
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.take(), ["12:00"]);
     running.shutdown().await;
     env.pass(12 * HOUR);
     let running = start(&env.other).await;
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.take(), ["00:00"]);
     pass(env, &running, 2 * HOUR).await;
     assert_eq!(log.take(), ["02:00"]);
@@ -80,10 +82,10 @@ pub async fn c3_a_long_run_is_followed_by_one(env: &Env) {
         assert_eq!(log.take(), ["12:00"]);
         env.pass(5 * MINUTE);
         let view = schedules(&env.other).show("t").await.unwrap();
-        assert!(matches!(view.doing, Doing::Runs { .. }), "{view:?}");
+        assert!(matches!(view.doing, ScheduleActivity::Runs { .. }), "{view:?}");
         assert_eq!(log.len(), 0, "it does not overlap itself");
         gate.open(1 + follows.len());
-        running.settle().await.unwrap();
+        running.quiesce().await.unwrap();
         assert_eq!(log.take(), follows, "{overlap:?}");
         gate.open(100);
         pass(env, &running, MINUTE).await;
@@ -107,7 +109,7 @@ pub async fn c4_a_failure_is_tried_again_unless_a_fire_comes_first(env: &Env) {
         })
     };
     let running = scheduler(&env.store).with(failing(4 * MINUTE)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let view = async || schedules(&env.other).show("t").await.unwrap();
     assert_eq!(view().await.record.pending_retry_until, Some(env.now().after(4 * MINUTE)));
     pass(env, &running, 4 * MINUTE - TICK).await;
@@ -157,12 +159,15 @@ pub async fn c5_a_dead_schedulers_fire_is_run_again_once(env: &Env) {
     let next = start(&env.other).await;
     env.pass(LEASE / 2);
     let view = schedules(&env.other).show("t").await.unwrap();
-    assert!(matches!(&view.doing, Doing::Runs { by, .. } if by == dying.owner().as_str()), "{view:?}");
+    assert!(
+        matches!(&view.doing, ScheduleActivity::Runs { by, .. } if by == dying.owner().as_str()),
+        "{view:?}"
+    );
     dying.abort().await;
     gate.open(10);
     env.pass(2 * LEASE);
     until("the next one has run it", async || next.stats().runs == 1).await;
-    next.settle().await.unwrap();
+    next.quiesce().await.unwrap();
     assert_eq!(tally.all().len(), 3, "{:?}", tally.all());
     assert_eq!(tally.of(&format!("{second} 2")), 1);
     let history = schedules(&env.other).history("t", 10).await.unwrap();
@@ -184,7 +189,7 @@ pub async fn c5_killed_at_any_write_effects_are_there_once(env: &Env) {
         })
     };
     let quiet = scheduler(&env.store).with(task()).start().await.unwrap();
-    quiet.settle().await.unwrap();
+    quiet.quiesce().await.unwrap();
     quiet.shutdown().await;
     let mut expected = vec!["t:2026-01-15T12:00:00Z".to_owned()];
     for round in 0..6 {
@@ -209,7 +214,7 @@ pub async fn c5_killed_at_any_write_effects_are_there_once(env: &Env) {
             value["fires"].as_array().unwrap().len() >= expected.len()
         })
         .await;
-        next.settle().await.unwrap();
+        next.quiesce().await.unwrap();
         next.shutdown().await;
         assert_eq!(env.store.value(&count).await.unwrap()["fires"], json!(expected), "round {round}");
     }
@@ -225,7 +230,7 @@ pub async fn c6_registrations_come_change_and_go(env: &Env) {
             scheduler.with(noting(name, cron, &log))
         };
         let running = tasks.iter().fold(scheduler(&env.store), with).start().await.unwrap();
-        running.settle().await.unwrap();
+        running.quiesce().await.unwrap();
         running
     };
     let running = start(&[("a", "0 * * * *"), ("b", "30 * * * *")]).await;
@@ -241,7 +246,7 @@ pub async fn c6_registrations_come_change_and_go(env: &Env) {
     assert_eq!((view.runs, view.record.cron_expression.as_str()), (2, "*/5 * * * *"));
     assert_eq!(tasks.history("a", 10).await.unwrap().len(), 2);
     let gone = tasks.show("b").await.unwrap();
-    assert!(matches!(gone.doing, Doing::Archived { .. }), "{gone:?}");
+    assert!(matches!(gone.doing, ScheduleActivity::Archived { .. }), "{gone:?}");
     assert!(matches!(tasks.run_now("b").await, Err(ScheduleError::Archived { .. })));
     pass(env, &running, 40 * MINUTE).await;
     assert_eq!(log.take(), ["12:50"], "only a, and once for all that it missed");
@@ -320,9 +325,9 @@ pub async fn c9_a_clock_that_jumps_neither_doubles_nor_stalls(env: &Env) {
         async { Ok(()) }
     });
     let running = scheduler(&env.store).with(task).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     set(env, "2027-06-01T00:00:10Z");
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(tally.of("t:2027-06-01T00:00:00Z"), 1, "a year ahead by mistake");
     set(env, "2026-01-15T12:20:00Z");
     let due = async || schedules(&env.other).show("t").await.unwrap().next;
@@ -331,7 +336,7 @@ pub async fn c9_a_clock_that_jumps_neither_doubles_nor_stalls(env: &Env) {
         row.lease.is_none() && row.due <= due().await
     })
     .await;
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(due().await, Some("2026-01-15T13:00:00Z".parse().unwrap()));
     for _ in 0..3 {
         pass(env, &running, HOUR).await;
@@ -380,7 +385,7 @@ pub async fn c10_the_end_of_a_run_is_written_later(env: &Env) {
         }
         wire.mend();
         until("the record is there", async || record().await.last_success_time.is_some()).await;
-        running.settle().await.unwrap();
+        running.quiesce().await.unwrap();
         assert_eq!(log.len(), 1, "lost: {lost}");
         gate.open(1);
         pass(env, &running, MINUTE).await;
@@ -407,7 +412,7 @@ pub async fn c11_two_schedulers_run_each_fire_once(env: &Env) {
         tasks.start().await.unwrap()
     };
     let (one, two) = tokio::join!(start(&env.store), start(&env.other));
-    one.settle().await.unwrap();
+    one.quiesce().await.unwrap();
     for _ in 1..FIRES {
         pass(env, &two, MINUTE).await;
     }
@@ -420,6 +425,6 @@ pub async fn c11_two_schedulers_run_each_fire_once(env: &Env) {
         assert_eq!((task.runs, task.failures), (FIRES as u64, 0), "{task:?}");
         let history = schedules(&env.store).history(&task.record.name, 100).await.unwrap();
         assert_eq!(history.len(), FIRES);
-        assert!(history.iter().all(|run| run.outcome == Ran::Succeeded && run.kind == Kind::Scheduled));
+        assert!(history.iter().all(|run| run.outcome == Ran::Succeeded && run.kind == TickKind::Scheduled));
     }
 }

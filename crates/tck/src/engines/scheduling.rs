@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use tidelock_core::failure::Failure;
-use tidelock_core::schedule::{CatchUp, Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError};
-use tidelock_core::workflow::{Client, Ctx, Workflow};
+use tidelock_core::schedule::{
+    CatchUp, Overlap, Schedule, ScheduleActivity, ScheduleError, TickKind, TickOutcome as Ran,
+};
+use tidelock_core::workflow::{Ctx, Workflow, WorkflowClient};
 
 use crate::prelude::*;
 use crate::reacting::until;
@@ -27,7 +29,7 @@ pub async fn c2_catching_up_goes_by_the_policy(env: &Env) {
         let tasks = scheduler(conn).with(noting("all", "0 * * * *", &all).catch_up(CatchUp::All(4 * HOUR)));
         let running = tasks.with(noting("none", "0 * * * *", &none).catch_up(CatchUp::None(MINUTE)));
         let running = running.start().await.unwrap();
-        running.settle().await.unwrap();
+        running.quiesce().await.unwrap();
         running
     };
     start(&env.store).await.shutdown().await;
@@ -46,16 +48,16 @@ pub async fn c2_times_that_have_passed_are_run_on_demand(env: &Env) {
     set(env, NOON);
     let log = Log::default();
     let running = scheduler(&env.store).with(noting("t", "0 * * * *", &log)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     log.take();
     let tasks = schedules(&env.other);
     tasks.pause("t", "a case").await.unwrap();
     let (after, to) = ("2026-01-15T05:00:00Z".parse().unwrap(), "2026-01-15T08:00:00Z".parse().unwrap());
     assert_eq!(tasks.backfill("t", after, to).await.unwrap(), 3);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.take(), ["06:00", "07:00", "08:00"]);
     let history = tasks.history("t", 10).await.unwrap();
-    assert!(history.iter().take(3).all(|run| run.kind == Kind::Backfill), "{history:?}");
+    assert!(history.iter().take(3).all(|run| run.kind == TickKind::Backfill), "{history:?}");
     let many = tasks.backfill("t", "2000-01-01T00:00:00Z".parse().unwrap(), to).await.unwrap_err();
     assert!(matches!(many, ScheduleError::TooMany { .. }), "{many}");
     assert_eq!(tasks.backfill("t", to, to).await.unwrap(), 0);
@@ -88,7 +90,7 @@ pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
     }
     assert_eq!(schedules(&env.other).show("t").await.unwrap().open, 3);
     gate.open(3);
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let view = schedules(&env.other).show("t").await.unwrap();
     assert_eq!((view.runs, view.failures, view.open), (3, 1, 1), "{view:?}");
     gate.open(100);
@@ -117,7 +119,7 @@ pub async fn c4_runs_fail_in_many_ways(env: &Env) {
         .run(async |_| Ok(Batch::new().guard_document(&key("nowhere"), Expect::Exists)));
     let tasks = scheduler(&env.store).with(slow).with(panics).with(never).with(refused);
     let running = tasks.start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let tasks = schedules(&env.other);
     for (name, error, again) in [
         ("slow", "it took longer than its time limit of 20ms", true),
@@ -147,7 +149,7 @@ pub async fn c5_what_is_broken_off_runs_again_elsewhere(env: &Env) {
     until("it runs", async || log.len() == 1).await;
     running.shutdown().await;
     let running = scheduler(&env.other).with(noting("t", "0 * * * *", &log)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.all(), ["12:00", "12:00"]);
     let history = schedules(&env.other).history("t", 10).await.unwrap();
     let ran: Vec<_> = history.iter().map(|run| (run.outcome.word(), run.attempt)).collect();
@@ -174,10 +176,10 @@ pub async fn c5_a_fire_that_kills_its_process_has_failed(env: &Env) {
         env.pass(2 * crate::reacting::LEASE);
     }
     let running = scheduler(&env.store).with(deadly()).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.len(), 3, "it is not run at once a fourth time");
     let view = schedules(&env.other).show("t").await.unwrap();
-    assert!(matches!(view.doing, Doing::Retries { .. }) && view.failures == 1, "{view:?}");
+    assert!(matches!(view.doing, ScheduleActivity::Retries { .. }) && view.failures == 1, "{view:?}");
     running.shutdown().await;
 }
 
@@ -186,7 +188,7 @@ pub async fn c6_paused_tasks_rest_and_run_by_hand(env: &Env) {
     set(env, NOON);
     let log = Log::default();
     let running = scheduler(&env.store).with(noting("t", "* * * * *", &log)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.take().len(), 1);
     let tasks = schedules(&env.other);
     tasks.pause("t", "the printer is broken").await.unwrap();
@@ -194,16 +196,16 @@ pub async fn c6_paused_tasks_rest_and_run_by_hand(env: &Env) {
     assert!(log.take().is_empty());
     let view = tasks.show("t").await.unwrap();
     assert!(
-        matches!(&view.doing, Doing::Paused { reason, .. } if reason == "the printer is broken"),
+        matches!(&view.doing, ScheduleActivity::Paused { reason, .. } if reason == "the printer is broken"),
         "{view:?}"
     );
     let (first, second) = (tasks.run_now("t").await.unwrap(), tasks.run_now("t").await.unwrap());
     assert_ne!(first, second, "two that are asked for at one instant are two");
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(log.take().len(), 2);
-    assert_eq!(tasks.history("t", 1).await.unwrap()[0].kind, Kind::Manual);
+    assert_eq!(tasks.history("t", 1).await.unwrap()[0].kind, TickKind::Manual);
     tasks.resume("t").await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert!(log.take().is_empty(), "nothing is caught up");
     pass(env, &running, MINUTE).await;
     assert_eq!(log.take(), ["12:06"]);
@@ -216,7 +218,7 @@ pub async fn c6_the_history_is_bounded(env: &Env) {
     let log = Log::default();
     let task = noting("t", "* * * * *", &log).keep(5);
     let running = scheduler(&env.store).with(task).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     for _ in 0..60 {
         pass(env, &running, MINUTE).await;
     }
@@ -232,11 +234,11 @@ pub async fn c10_a_bad_record_is_put_into_quarantine(env: &Env) {
     let (bad, good) = (Log::default(), Log::default());
     let tasks = scheduler(&env.store).with(noting("bad", "* * * * *", &bad));
     let running = tasks.with(noting("good", "* * * * *", &good)).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     let nonsense = payload(json!({ "name": "bad", "progress": "none to speak of" }));
     env.other.done(Batch::new().put(&task_key("bad"), Expect::Exists, nonsense.clone())).await;
     let views = schedules(&env.other).list().await.unwrap();
-    assert!(matches!(views[0].doing, Doing::Broken { .. }), "{views:?}");
+    assert!(matches!(views[0].doing, ScheduleActivity::Broken { .. }), "{views:?}");
     assert!(matches!(schedules(&env.other).pause("bad", "").await, Err(ScheduleError::Broken { .. })));
     pass(env, &running, MINUTE).await;
     pass(env, &running, MINUTE).await;
@@ -254,9 +256,9 @@ pub async fn c11_a_workflow_is_started_once_for_each_fire(env: &Env) {
     let task = || Schedule::new("t").cron("0 * * * *").start(JOB, |fire| short(fire.time()));
     let (one, two) = (scheduler(&env.store).with(task()), scheduler(&env.other).with(task()));
     let (one, two) = (one.start().await.unwrap(), two.start().await.unwrap());
-    one.settle().await.unwrap();
+    one.quiesce().await.unwrap();
     pass(env, &two, HOUR).await;
-    let client = Client::new(Arc::clone(&env.other.0));
+    let client = WorkflowClient::new(Arc::clone(&env.other.0));
     for (run, output) in [("t:2026-01-15T12:00:00Z", "12:00!"), ("t:2026-01-15T13:00:00Z", "13:00!")] {
         assert_eq!(client.handle(JOB, run).result().await.unwrap(), output);
     }
@@ -264,7 +266,7 @@ pub async fn c11_a_workflow_is_started_once_for_each_fire(env: &Env) {
     let tasks = schedules(&env.other);
     let (after, to) = ("2026-01-15T11:00:00Z".parse().unwrap(), env.now());
     assert_eq!(tasks.backfill("t", after, to).await.unwrap(), 2);
-    one.settle().await.unwrap();
+    one.quiesce().await.unwrap();
     let history = tasks.history("t", 10).await.unwrap();
     let started = |run: &str| Ran::Started { run: run.to_owned() };
     let ran: Vec<_> = history.iter().rev().map(|run| (run.kind, run.outcome.clone())).collect();
@@ -272,10 +274,10 @@ pub async fn c11_a_workflow_is_started_once_for_each_fire(env: &Env) {
     assert_eq!(
         ran,
         [
-            (Kind::Scheduled, first.clone()),
-            (Kind::Scheduled, second.clone()),
-            (Kind::Backfill, first),
-            (Kind::Backfill, second)
+            (TickKind::Scheduled, first.clone()),
+            (TickKind::Scheduled, second.clone()),
+            (TickKind::Backfill, first),
+            (TickKind::Backfill, second)
         ]
     );
     let runs = env.other.documents(&KeyPrefix::kind("tidelock.run"), Page::first(10)).await.unwrap();
@@ -298,7 +300,7 @@ pub async fn c1_intervals_and_instants_fire_in_their_time(env: &Env) {
     let (soon, past) =
         (task("soon").at(env.now().after(MINUTE)), task("past").at("2026-01-01T00:00:00Z".parse().unwrap()));
     let running = scheduler(&env.store).with(every).with(soon).with(past).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(tally.all(), [("past".to_owned(), 1)]);
     for _ in 0..18 {
         pass(env, &running, secs(10)).await;
@@ -306,6 +308,6 @@ pub async fn c1_intervals_and_instants_fire_in_their_time(env: &Env) {
     let expected = [("every", 2), ("past", 1), ("soon", 1)];
     assert_eq!(tally.all(), expected.map(|(name, count)| (name.to_owned(), count)));
     let view = schedules(&env.other).show("soon").await.unwrap();
-    assert_eq!((view.doing, view.next), (Doing::Waits { until: None }, None));
+    assert_eq!((view.doing, view.next), (ScheduleActivity::Waits { until: None }, None));
     running.shutdown().await;
 }

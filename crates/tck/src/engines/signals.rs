@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use tidelock_core::workflow::{Ctx, Doing, Signal, Status, Workflow};
+use tidelock_core::workflow::{Ctx, RunActivity, RunStatus, Signal, Workflow};
 
 use crate::prelude::*;
 use crate::reacting::until;
@@ -10,7 +10,7 @@ use crate::running::*;
 
 const GO: Signal<u32> = Signal::new("go");
 const OTHER: Signal<u32> = Signal::new("other");
-const WAIT: Workflow<u32, u32> = Workflow::new("wait").hears(GO).hears(OTHER);
+const WAIT: Workflow<u32, u32> = Workflow::new("wait").accepts(GO).accepts(OTHER);
 
 /// A wait that lost a race and is kept yields to the wait that the workflow awaits. Awaited again, it receives the next
 /// signal.
@@ -29,7 +29,7 @@ pub async fn w8_a_kept_wait_gives_way_to_the_one_that_is_awaited(env: &Env) {
     let there = client(&env.other);
     let run = there.start(WAIT, &0).id("r").await.unwrap();
     let waits = async |for_ever: bool| match there.show("r").await.unwrap().doing {
-        Doing::Waits { until } => until.is_none() == for_ever,
+        RunActivity::Waits { until } => until.is_none() == for_ever,
         _ => false,
     };
     until("it sleeps", async || waits(false).await).await;
@@ -105,8 +105,8 @@ pub async fn w19_more_signals_than_a_batch_holds_are_kept_over_a_new_beginning(e
     let driving = worker(&env.store).register(WAIT, code).start().await.unwrap();
     until("it is over", async || {
         let doing = there.show("r").await.unwrap().doing;
-        assert!(!matches!(doing, Doing::PutOff { .. }), "{doing:?}");
-        run.status().await.unwrap() == Status::Completed
+        assert!(!matches!(doing, RunActivity::PutOff { .. }), "{doing:?}");
+        run.status().await.unwrap() == RunStatus::Completed
     })
     .await;
     assert_eq!(run.result().await.unwrap(), SIGNALS / 10 * 45);
@@ -130,7 +130,8 @@ pub async fn w8_a_run_that_began_late_is_woken_after_many_early_signals(env: &En
     let driving = worker(&env.store).register(WAIT, code).start().await.unwrap();
     env.pass(secs(60));
     until("it waits", async || {
-        driving.stats().active == 0 && there.show("r").await.unwrap().doing == Doing::Waits { until: None }
+        driving.stats().active == 0
+            && there.show("r").await.unwrap().doing == RunActivity::Waits { until: None }
     })
     .await;
     run.signal(OTHER, &7).await.unwrap();

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tidelock_core::events::{Aggregate, EventSchema, Events, EventsError, Start, Unknown};
+use tidelock_core::events::{Aggregate, EventSchema, Events, EventsError, StartFrom, UnknownEvents};
 use tidelock_core::projections::{Projection, Projections, ProjectionsError, ReadModel};
-use tidelock_core::reactions::{KeyView, Operator, Reaction, ReactionsError, Settled, WhenExhausted, Which};
+use tidelock_core::reactions::{
+    Operator, Quiescence, Reaction, ReactionFilter, ReactionKeyView, ReactionsError, WhenExhausted,
+};
 
 use crate::prelude::*;
 use crate::reacting::*;
@@ -47,7 +49,7 @@ impl Aggregate for LenientParcel {
     fn apply(&mut self, _: &ParcelEvent) {}
 
     fn schema() -> EventSchema {
-        Parcel::schema().unknown(Unknown::Skip)
+        Parcel::schema().unknown(UnknownEvents::Skip)
     }
 }
 
@@ -120,23 +122,23 @@ fn noting_parcels(name: &'static str, on: &[&str]) -> Reaction {
 }
 
 /// Runs a reaction to its end.
-async fn run(env: &Env, reaction: Reaction) -> Settled {
+async fn run(env: &Env, reaction: Reaction) -> Quiescence {
     let running = start(&env.store, reaction).await;
-    let settled = running.settle().await.unwrap();
+    let settled = running.quiesce().await.unwrap();
     running.shutdown().await;
     settled
 }
 
 /// Returns how operators see the key of a parcel.
-async fn views(env: &Env, reaction: &str, id: &str) -> Vec<KeyView> {
-    let which = Which::of(reaction).keys([Parcel::stream(id).unwrap()]);
+async fn views(env: &Env, reaction: &str, id: &str) -> Vec<ReactionKeyView> {
+    let which = ReactionFilter::of(reaction).keys([Parcel::stream(id).unwrap()]);
     Operator::new(Arc::clone(&env.other.0)).keys(&which, Page::first(1)).await.unwrap().rows
 }
 
 /// A typed reaction selects events by their current name, and receives those that were stored under a former one.
 pub async fn e8_a_typed_reaction_sees_renamed_events(env: &Env) {
     old_and_new(env, "p-1", "Posted").await;
-    assert_eq!(run(env, noting_parcels("e8-renamed", &["Sent"])).await, Settled::default());
+    assert_eq!(run(env, noting_parcels("e8-renamed", &["Sent"])).await, Quiescence::default());
     assert_eq!(seen(env, "e8-renamed").await, of("p-1", [Sent { grams: 2_000 }, Sent { grams: 5 }]));
 }
 
@@ -145,7 +147,7 @@ pub async fn e8_a_typed_reaction_sees_renamed_events(env: &Env) {
 pub async fn e8_a_typed_reaction_decodes_a_changed_shape(env: &Env) {
     old_and_new(env, "p-1", "Sent").await;
     append_raw(env, &key("e8-letter"), "Sent", json!("another kind")).await;
-    assert_eq!(run(env, noting_parcels("e8-shape", &[])).await, Settled::default());
+    assert_eq!(run(env, noting_parcels("e8-shape", &[])).await, Quiescence::default());
     assert_eq!(seen(env, "e8-shape").await, of("p-1", [Sent { grams: 2_000 }, Sent { grams: 5 }, Lost]));
 }
 
@@ -158,7 +160,7 @@ pub async fn e8_a_typed_batch_decodes_a_changed_shape(env: &Env) {
         assert!(rising, "{all:?}");
         Ok(Batch::new().put(&seen_key("e8-batch"), Expect::Absent, payload(json!(all))))
     });
-    assert_eq!(run(env, parcels).await, Settled::default());
+    assert_eq!(run(env, parcels).await, Quiescence::default());
     assert_eq!(seen(env, "e8-batch").await, of("p-1", [Sent { grams: 2_000 }, Sent { grams: 5 }, Lost]));
 }
 
@@ -172,8 +174,8 @@ pub async fn e8_a_typed_handler_knows_the_metadata_of_its_event(env: &Env) {
         let again = ctx.follow_up_of::<Parcel>(&Sent { grams: 1 })?;
         Ok(Batch::new().append(&Parcel::stream("again")?, Expect::Absent, [again]))
     });
-    assert_eq!(run(env, claims).await, Settled::default());
-    let mut parcels = events(&env.other).subscribe_to::<Parcel>(Start::Beginning).await.unwrap();
+    assert_eq!(run(env, claims).await, Quiescence::default());
+    let mut parcels = events(&env.other).subscribe_to::<Parcel>(StartFrom::Beginning).await.unwrap();
     let cause = parcels.now().await.unwrap().unwrap();
     let consequence = parcels.now().await.unwrap().unwrap();
     assert_eq!((cause.id, cause.event), (Arg::Int(7), Lost));
@@ -189,14 +191,14 @@ pub async fn e8_an_event_that_does_not_decode_is_a_permanent_failure(env: &Env) 
     old_and_new(env, "good", "Posted").await;
     let sent = [Sent { grams: 2_000 }, Sent { grams: 5 }, Lost];
     let blocked = run(env, noting_parcels("e8-blocked", &[])).await;
-    assert_eq!(blocked, Settled { blocked: 1, parked: 0 });
+    assert_eq!(blocked, Quiescence { blocked: 1, parked: 0 });
     assert_eq!(seen(env, "e8-blocked").await, of("good", sent.clone()));
     let bad = &views(env, "e8-blocked", "bad").await[0];
     let reason = &bad.blocked.as_ref().unwrap().reason;
     assert!(reason.contains("Burnt") && !reason.contains("gave up"), "{reason}");
 
     let parked = noting_parcels("e8-parked", &[]).when_exhausted(WhenExhausted::Park);
-    assert_eq!(run(env, parked).await, Settled { blocked: 0, parked: 1 });
+    assert_eq!(run(env, parked).await, Quiescence { blocked: 0, parked: 1 });
     let mut all = seen(env, "e8-parked").await;
     all.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(all, [of("bad", sent.clone()), of("good", sent)].concat());
@@ -209,9 +211,9 @@ pub async fn e8_typed_handlers_skip_unknown_events_as_the_schema_says(env: &Env)
     events(&env.store).append::<LenientParcel>("p-1", [Lost]).await.unwrap();
     let parcels = Reaction::of::<LenientParcel>("e8-skip");
     let parcels = parcels.each(async |_, id, event| Ok(seen_batch("e8-skip", &id, &event)));
-    assert_eq!(run(env, parcels).await, Settled::default());
+    assert_eq!(run(env, parcels).await, Quiescence::default());
     assert_eq!(seen(env, "e8-skip").await, of("p-1", [Lost]));
-    let mut parcels = events(&env.other).subscribe_to::<LenientParcel>(Start::Beginning).await.unwrap();
+    let mut parcels = events(&env.other).subscribe_to::<LenientParcel>(StartFrom::Beginning).await.unwrap();
     assert_eq!(parcels.now().await.unwrap().unwrap().event, Lost);
     assert!(parcels.now().await.unwrap().is_none());
 }
@@ -223,11 +225,12 @@ pub async fn e8_a_typed_reaction_defers_a_newer_shape(env: &Env) {
     let old = old.each(async |_, _, event| panic!("{event:?} was decoded") as Result<(), _>);
     let old = start(&env.store, old.lease_ttl(LEASE)).await;
     // A failed attempt also has a due time, but records an error.
-    let deferred = |view: &KeyView| view.due.is_some_and(|due| due > env.now()) && view.last_error.is_none();
+    let deferred =
+        |view: &ReactionKeyView| view.due.is_some_and(|due| due > env.now()) && view.last_error.is_none();
     until("the key is deferred", async || views(env, "e8-newer", "p-1").await.iter().any(deferred)).await;
     old.shutdown().await;
     let new = start(&env.other, noting_parcels("e8-newer", &["Sent"])).await;
-    assert_eq!(settle_in_time(env, &new).await, Settled::default());
+    assert_eq!(quiesce_in_time(env, &new).await, Quiescence::default());
     assert_eq!(seen(env, "e8-newer").await, of("p-1", [Sent { grams: 5 }]));
     new.shutdown().await;
 }
@@ -245,7 +248,7 @@ fn weights(name: &str, on: &[&str]) -> Projection {
 
 async fn project(env: &Env, projection: Projection) {
     let running = Projections::new(Arc::clone(&env.store.0)).with(projection).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
 }
 
@@ -291,7 +294,7 @@ pub async fn e8_a_typed_projection_runs_inline(env: &Env) {
 /// A typed subscription returns events that were stored under a former name.
 pub async fn e8_a_typed_subscription_sees_renamed_events(env: &Env) {
     old_and_new(env, "p-1", "Posted").await;
-    let mut parcels = events(&env.store).subscribe_to::<Parcel>(Start::Beginning).await.unwrap();
+    let mut parcels = events(&env.store).subscribe_to::<Parcel>(StartFrom::Beginning).await.unwrap();
     let first = parcels.next().await.unwrap();
     assert_eq!((first.id, first.event), (Arg::from("p-1"), Sent { grams: 2_000 }));
     assert_eq!(first.raw.event_type.as_str(), "Sent");
@@ -304,7 +307,7 @@ pub async fn e8_a_typed_subscription_decodes_a_changed_shape(env: &Env) {
     append_raw(env, &key("e8-letter"), "Sent", json!("another kind")).await;
     old_and_new(env, "p-1", "Sent").await;
     append_raw(env, &Parcel::stream("p-1").unwrap(), "Burnt", json!(null)).await;
-    let mut parcels = events(&env.store).subscribe_to::<Parcel>(Start::Beginning).await.unwrap();
+    let mut parcels = events(&env.store).subscribe_to::<Parcel>(StartFrom::Beginning).await.unwrap();
     let mut last = None;
     for expected in [Sent { grams: 2_000 }, Sent { grams: 5 }, Lost] {
         let found = parcels.now().await.unwrap().unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidelock_core::failure::Failure;
 use tidelock_core::projections::{Projection, Projections, ProjectionsError, ReadModel};
 use tidelock_core::reactions::{
-    Effects, Operator, Reaction, ReactionsError, Settled, Verb, WhenExhausted, Which,
+    Effects, Operator, OperatorVerb, Quiescence, Reaction, ReactionFilter, ReactionsError, WhenExhausted,
 };
 
 use crate::prelude::*;
@@ -52,10 +52,10 @@ pub async fn r13_a_reset_keeps_parked_events_of_chosen_keys(env: &Env) {
     for n in 0..3 {
         append(&env.store, &Key::new(name, ["a"]).unwrap(), n).await;
     }
-    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 0, parked: 1 });
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 });
     mended.store(true, Ordering::SeqCst);
-    assert_eq!(operator(env).reset(&Which::of(name)).await.unwrap(), 1);
-    assert_eq!(settle_in_time(env, &running).await, Settled::default());
+    assert_eq!(operator(env).reset(&ReactionFilter::of(name)).await.unwrap(), 1);
+    assert_eq!(quiesce_in_time(env, &running).await, Quiescence::default());
     assert_eq!(noted(&env.store, name, &by).await, [0, 2, 1]);
     running.shutdown().await;
 }
@@ -66,21 +66,21 @@ pub async fn r13_wishes_do_not_survive_a_reset(env: &Env) {
     let stream = Key::new(name, ["a"]).unwrap();
     append(&env.store, &stream, 1).await;
     let running = start(&env.store, failing_on_one(name, &mended)).await;
-    assert_eq!(running.settle().await.unwrap().blocked, 1);
+    assert_eq!(running.quiesce().await.unwrap().blocked, 1);
     running.shutdown().await;
     // No process runs the reaction, so the request is still pending at the reset. The row is at the start both times.
-    operator(env).reset(&Which::of(name)).await.unwrap();
+    operator(env).reset(&ReactionFilter::of(name)).await.unwrap();
     env.store
         .done(Batch::new().operate(Selection::Keys(vec![row_of(name, &stream)]), Operation::Reset))
         .await;
     let blocked = start(&env.store, failing_on_one(name, &mended)).await;
-    assert_eq!(blocked.settle().await.unwrap().blocked, 1);
+    assert_eq!(blocked.quiesce().await.unwrap().blocked, 1);
     blocked.shutdown().await;
-    assert_eq!(operator(env).park(&Which::of(name)).await.unwrap(), 1);
-    assert_eq!(operator(env).reset(&Which::of(name)).await.unwrap(), 1);
+    assert_eq!(operator(env).park(&ReactionFilter::of(name)).await.unwrap(), 1);
+    assert_eq!(operator(env).reset(&ReactionFilter::of(name)).await.unwrap(), 1);
     mended.store(true, Ordering::SeqCst);
     let running = start(&env.store, failing_on_one(name, &mended)).await;
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     assert_eq!(noted(&env.store, name, &stream).await, [1]);
     running.shutdown().await;
 }
@@ -93,7 +93,7 @@ pub async fn r13_an_ended_reaction_stays_ended_beside_its_program(env: &Env) {
         append(&env.store, &stream, n).await;
     }
     let running = start(&env.store, noting(name).streams(KeyPrefix::kind(name))).await;
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     // The router loses its row and cannot claim it again, like a blocked one.
     let router = Key::new("tidelock.router", [name]).unwrap();
     env.pass(LEASE);
@@ -108,7 +108,7 @@ pub async fn r13_an_ended_reaction_stays_ended_beside_its_program(env: &Env) {
     assert_eq!(operator(env).end_reaction(name).await.unwrap(), 1);
     let other = start(&env.other, noting("r13-beside").streams(KeyPrefix::kind(name))).await;
     append(&env.store, &stream, 10).await;
-    other.settle().await.unwrap();
+    other.quiesce().await.unwrap();
     // Long enough for the program to poll many times.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(noted(&env.store, name, &stream).await, (0..10).collect::<Vec<_>>());
@@ -141,10 +141,10 @@ pub async fn r13_a_version_that_was_never_read_is_deleted(env: &Env) {
     let stream = Key::new(name, ["a"]).unwrap();
     append(&env.store, &stream, 0).await;
     let first = projections(&env.store).with(counting(name, 1, &bad)).start().await.unwrap();
-    first.settle().await.unwrap();
+    first.quiesce().await.unwrap();
     let second = projections(&env.store).with(counting(name, 2, &bad)).start().await.unwrap();
     until("the second is stuck", async || {
-        let blocked = Which::of(format!("projection:{name}/v2")).that_are_blocked();
+        let blocked = ReactionFilter::of(format!("projection:{name}/v2")).blocked_only();
         operator(env).keys(&blocked, Page::first(9)).await.is_ok_and(|page| !page.rows.is_empty())
     })
     .await;
@@ -170,9 +170,9 @@ pub async fn r13_a_deleted_version_does_not_come_back(env: &Env) {
     let stream = Key::new(name, ["a"]).unwrap();
     append(&env.store, &stream, 0).await;
     let old = projections(&env.store).with(counting(name, 1, &mended)).start().await.unwrap();
-    old.settle().await.unwrap();
+    old.quiesce().await.unwrap();
     // The program is suspended from here on: it does nothing, and its leases expire.
-    let asleep = crate::cut::Wire::to(&env.store.0);
+    let asleep = crate::partition::Wire::to(&env.store.0);
     asleep.cut();
     let shared: SharedStore = asleep.clone();
     old.shutdown().await;
@@ -191,7 +191,7 @@ pub async fn r13_a_deleted_version_does_not_come_back(env: &Env) {
     .await;
     asleep.mend();
     append(&env.store, &stream, 1).await;
-    new.settle().await.unwrap();
+    new.quiesce().await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(env.store.documents(&rows, Page::first(1)).await.unwrap().rows, []);
     assert_eq!(operator(env).reactions().await.unwrap().len(), 1);
@@ -204,9 +204,9 @@ pub async fn r13_a_blocked_rebuild_is_reported(env: &Env) {
     let (name, bad) = ("r13-behind", Arc::new(AtomicBool::new(false)));
     append(&env.store, &Key::new(name, ["a"]).unwrap(), 0).await;
     let first = projections(&env.store).with(counting(name, 1, &bad)).start().await.unwrap();
-    first.settle().await.unwrap();
+    first.quiesce().await.unwrap();
     let second = projections(&env.other).with(counting(name, 2, &bad)).start().await.unwrap();
-    let settled = second.settle().await;
+    let settled = second.quiesce().await;
     assert!(matches!(settled, Err(ProjectionsError::Behind { version: 2, live: 1, .. })), "{settled:?}");
     first.shutdown().await;
     second.shutdown().await;
@@ -220,10 +220,10 @@ pub async fn r13_a_reset_reaction_leaves_no_inbox(env: &Env) {
         append(&env.store, &Key::new(name, ["a"]).unwrap(), n).await;
     }
     let running = start(&env.store, blocks).await;
-    assert_eq!(running.settle().await.unwrap().blocked, 1);
+    assert_eq!(running.quiesce().await.unwrap().blocked, 1);
     mended.store(true, Ordering::SeqCst);
     assert_eq!(operator(env).reset_reaction(name).await.unwrap(), 1);
-    assert_eq!(running.settle().await.unwrap(), Settled::default());
+    assert_eq!(running.quiesce().await.unwrap(), Quiescence::default());
     let inboxes = env.store.streams(&KeyPrefix::kind("tidelock.inbox"), Page::first(9)).await.unwrap().rows;
     assert!(inboxes.iter().all(|inbox| inbox.first.is_none()), "{inboxes:?}");
     running.shutdown().await;
@@ -237,7 +237,7 @@ pub async fn r13_many_parked_events_are_changed_in_steps(env: &Env) {
     append(&env.store, &stream, 1).await;
     let parks = failing_on_one(name, &mended).when_exhausted(WhenExhausted::Park);
     let running = start(&env.store, parks).await;
-    assert_eq!(running.settle().await.unwrap().parked, 1);
+    assert_eq!(running.quiesce().await.unwrap().parked, 1);
     running.shutdown().await;
     let all = KeyPrefix::kind("tidelock.parked");
     let first = env.store.documents(&all, Page::first(1)).await.unwrap().rows.remove(0);
@@ -252,17 +252,17 @@ pub async fn r13_many_parked_events_are_changed_in_steps(env: &Env) {
         });
         env.store.done(batch).await;
     }
-    assert_eq!(operator(env).replay_parked(&Which::of(name)).await.unwrap(), MANY);
-    let mut plan = operator(env).plan(Verb::DropParked, &Which::of(name)).await.unwrap();
+    assert_eq!(operator(env).replay_parked(&ReactionFilter::of(name)).await.unwrap(), MANY);
+    let mut plan = operator(env).plan(OperatorVerb::DropParked, &ReactionFilter::of(name)).await.unwrap();
     let (steps, mut dropped, mut made) = (plan.steps_left(), 0, 0);
     assert!(steps > 2, "{steps} steps");
-    while let Some(more) = operator(env).carry_out_step(&mut plan).await.unwrap() {
+    while let Some(more) = operator(env).apply_step(&mut plan).await.unwrap() {
         (dropped, made) = (dropped + more, made + 1);
         assert_eq!(plan.steps_left(), steps - made, "what is done is not done again");
     }
     assert_eq!(dropped, MANY);
     assert_eq!(env.store.documents(&all, Page::first(1)).await.unwrap().rows, []);
-    let unknown = operator(env).drop_parked(&Which::of("r13-none")).await;
+    let unknown = operator(env).drop_parked(&ReactionFilter::of("r13-none")).await;
     assert!(matches!(unknown, Err(ReactionsError::Unknown { .. })));
 }
 
@@ -275,14 +275,14 @@ pub async fn r13_many_keys_are_reset_in_steps(env: &Env) {
     for some in numbers.chunks(10_000) {
         let rows = some.iter().map(|n| {
             let row = row_of(name, &Key::new(name, [*n as i64]).unwrap());
-            NewWork { position: Some(Position(9)), ..NewWork::standing(row, lane("reaction.r13-keys")) }
+            NewWork { position: Some(Position(9)), ..NewWork::standing(row, queue_name("reaction.r13-keys")) }
         });
         env.store.done(rows.fold(Batch::new(), Batch::enqueue)).await;
     }
-    assert_eq!(operator(env).reset(&Which::of(name)).await.unwrap(), MANY);
+    assert_eq!(operator(env).reset(&ReactionFilter::of(name)).await.unwrap(), MANY);
     let row = env.store.row(&row_of(name, &Key::new(name, [100_499]).unwrap())).await;
     assert_eq!(row.position, Some(Position(0)));
     assert_eq!(operator(env).reset_reaction(name).await.unwrap(), MANY);
-    let left = WorkFilter { lane: Some(lane("reaction.r13-keys")), ..WorkFilter::default() };
+    let left = WorkFilter { lane: Some(queue_name("reaction.r13-keys")), ..WorkFilter::default() };
     assert_eq!(env.store.count(&left).await, 0);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use async_trait::async_trait;
 use tidelock_core::lease;
 
-use crate::detour::{Detour, Request, Way};
+use crate::fault_proxy::{Detour, ProxyHooks, Request};
 use crate::prelude::*;
 
 const LEASE: Duration = Duration::from_mins(10);
@@ -22,7 +22,7 @@ struct Busy {
 }
 
 #[async_trait]
-impl Way for Busy {
+impl ProxyHooks for Busy {
     async fn there(&self) {}
 
     async fn back(&self) {}
@@ -80,7 +80,7 @@ impl Hog {
 }
 
 #[async_trait]
-impl Way for Hog {
+impl ProxyHooks for Hog {
     async fn there(&self) {}
 
     async fn back(&self) {}
@@ -111,7 +111,7 @@ impl Drop for Opened {
 struct Writes(AtomicUsize);
 
 #[async_trait]
-impl Way for Writes {
+impl ProxyHooks for Writes {
     async fn there(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }

@@ -16,7 +16,7 @@ const SHOWN: usize = 8;
 #[derive(Clone, Debug)]
 pub enum Trouble<S> {
     /// No order exists.
-    Broken(Box<Broken<S>>),
+    Broken(Box<Counterexample<S>>),
     /// The step limit was reached before the search found an order or ruled one out. Record fewer operations with
     /// unknown outcomes, or allow more steps.
     Undecided {
@@ -34,7 +34,7 @@ pub enum Trouble<S> {
 /// A key whose history has no order. Operations are identified by their index among those of this key, in history
 /// order.
 #[derive(Clone, Debug)]
-pub struct Broken<S> {
+pub struct Counterexample<S> {
     /// The key.
     pub key: String,
     /// The first operation whose answer no order can explain.
@@ -103,12 +103,12 @@ pub(super) fn trouble<M: Model>(
         return Trouble::Undecided { key: key.to_owned(), operations: history.len(), placed, most_steps };
     };
     let answer = history.iter().position(|o| o.end == end).unwrap_or_default();
-    let text = tell(key, history, answer, &deepest);
+    let text = render(key, history, answer, &deepest);
     let Deepest { placed, state, stuck } = deepest;
-    Trouble::Broken(Box::new(Broken { key: key.to_owned(), answer, placed, state, stuck, text }))
+    Trouble::Broken(Box::new(Counterexample { key: key.to_owned(), answer, placed, state, stuck, text }))
 }
 
-fn tell<Q: Debug, A: Debug, S: Debug>(
+fn render<Q: Debug, A: Debug, S: Debug>(
     key: &str,
     history: &[&Operation<Q, A>],
     answer: usize,

@@ -11,14 +11,14 @@
 //! history is linearizable, broken or undecided, and the search never hangs.
 //!
 //! ```
-//! use tidelock_tck::history::record::{Ask, Record, RecordModel, Told, What};
+//! use tidelock_tck::history::record::{ClientRequest, Record, RecordModel, ClientResponse, RecordOperation};
 //! use tidelock_tck::history::{MOST_STEPS, Outcome, Recorder, check};
 //!
 //! let recorder = Recorder::new();
-//! let set = recorder.call(0, "a", Ask { side: 0, what: What::Set(Record { count: 1, tag: 1 }) });
-//! recorder.end(set, Outcome::Ok(Told::Written { old: None, version: 1 }));
-//! let read = recorder.call(1, "a", Ask { side: 0, what: What::Read });
-//! recorder.end(read, Outcome::Ok(Told::Found(None)));
+//! let set = recorder.call(0, "a", ClientRequest { side: 0, what: RecordOperation::Set(Record { count: 1, tag: 1 }) });
+//! recorder.end(set, Outcome::Ok(ClientResponse::Written { old: None, version: 1 }));
+//! let read = recorder.call(1, "a", ClientRequest { side: 0, what: RecordOperation::Read });
+//! recorder.end(read, Outcome::Ok(ClientResponse::Found(None)));
 //! let trouble = check(&RecordModel, &recorder.history(), MOST_STEPS).unwrap_err();
 //! assert!(trouble.to_string().contains("client 1"), "{trouble}");
 //! ```
@@ -33,7 +33,7 @@ mod taken;
 
 use std::collections::BTreeMap;
 
-pub use explain::{Broken, Trouble};
+pub use explain::{Counterexample, Trouble};
 pub use model::Model;
 pub use recorder::{Begun, Recorder};
 
@@ -72,7 +72,7 @@ pub struct Operation<Q, A> {
 /// A history of operations that a model understands.
 pub type History<M> = Vec<OperationOf<M>>;
 /// An operation that a model understands.
-pub type OperationOf<M> = Operation<<M as Model>::Asked, <M as Model>::Answer>;
+pub type OperationOf<M> = Operation<<M as Model>::Request, <M as Model>::Response>;
 
 /// Statistics of a successful search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

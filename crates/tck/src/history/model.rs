@@ -10,9 +10,9 @@ pub trait Model: Sized {
     /// The state of the key at an instant.
     type State: Clone + Eq + Hash + Debug;
     /// The request of a client.
-    type Asked: Debug;
+    type Request: Debug;
     /// The answer to a client.
-    type Answer: Debug;
+    type Response: Debug;
 
     /// Returns the initial state of the key.
     fn start(&self) -> Self::State;
@@ -24,13 +24,13 @@ pub trait Model: Sized {
         &self,
         state: &Self::State,
         operation: &OperationOf<Self>,
-        answer: Option<&Self::Answer>,
+        answer: Option<&Self::Response>,
         next: &mut Vec<Self::State>,
     );
 
     /// Returns whether a later operation can still receive this answer in this state or in a following one, whatever
     /// happens in between. `true` is always safe; `false` only shortens the search.
-    fn open(&self, state: &Self::State, operation: &OperationOf<Self>, answer: &Self::Answer) -> bool {
+    fn open(&self, state: &Self::State, operation: &OperationOf<Self>, answer: &Self::Response) -> bool {
         let _ = (state, operation, answer);
         true
     }
@@ -38,7 +38,7 @@ pub trait Model: Sized {
     /// Returns whether an operation with this answer is read-only: in no state does it change the view of later
     /// operations. The search places a read-only operation as soon as it fits. `false` is always safe; `true` only
     /// shortens the search.
-    fn only_looks(&self, operation: &OperationOf<Self>, answer: &Self::Answer) -> bool {
+    fn only_looks(&self, operation: &OperationOf<Self>, answer: &Self::Response) -> bool {
         let _ = (operation, answer);
         false
     }

@@ -30,14 +30,14 @@ impl fmt::Debug for Record {
 
 /// A request of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct ClientRequest {
     /// The process, whose mutations may share writes.
     pub side: usize,
     /// The operation.
-    pub what: What,
+    pub what: RecordOperation,
 }
 
-impl fmt::Debug for Ask {
+impl fmt::Debug for ClientRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "side {} {:?}", self.side, self.what)
     }
@@ -45,7 +45,7 @@ impl fmt::Debug for Ask {
 
 /// The operations on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum RecordOperation {
     /// Reads the value.
     Get,
     /// Reads the value and its version.
@@ -71,7 +71,7 @@ pub enum What {
 
 /// The answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ClientResponse {
     /// The value, or the default if there is no record.
     Value(Record),
     /// The version and the value, if there is a record.
@@ -156,7 +156,7 @@ impl Standing {
     }
 
     /// Adds the states to which a write can lead: with a new version, or as a part of the open write.
-    fn write(self, value: Record, asked: &Asked, told: Option<u64>, next: &mut Vec<Self>) {
+    fn write(self, value: Record, asked: &Request, told: Option<u64>, next: &mut Vec<Self>) {
         let by = asked.asked.sharing();
         let before = told.map_or(u64::MAX, |_| asked.end);
         let state = |version, before| Self { value: Some(value), version, open: Some(Open { by, before }) };
@@ -174,7 +174,7 @@ impl Standing {
     }
 }
 
-impl What {
+impl RecordOperation {
     /// Applies a mutation to a value.
     fn mutated(self, old: Record) -> Option<Record> {
         match self {
@@ -187,27 +187,33 @@ impl What {
     }
 }
 
-impl Ask {
+impl ClientRequest {
     fn sharing(self) -> Sharing {
         match self.what {
-            What::Inc(_) => Sharing::Deltas(self.side),
+            RecordOperation::Inc(_) => Sharing::Deltas(self.side),
             _ => Sharing::Mutations(self.side),
         }
     }
 }
 
-type Asked = Operation<Ask, Told>;
+type Request = Operation<ClientRequest, ClientResponse>;
 
 impl Model for RecordModel {
     type State = Standing;
-    type Asked = Ask;
-    type Answer = Told;
+    type Request = ClientRequest;
+    type Response = ClientResponse;
 
     fn start(&self) -> Standing {
         Standing { value: None, version: 0, open: None }
     }
 
-    fn step(&self, state: &Standing, asked: &Asked, answer: Option<&Told>, next: &mut Vec<Standing>) {
+    fn step(
+        &self,
+        state: &Standing,
+        asked: &Request,
+        answer: Option<&ClientResponse>,
+        next: &mut Vec<Standing>,
+    ) {
         match answer {
             Some(told) => known(*state, asked, *told, next),
             None => unknown(*state, asked, next),
@@ -215,36 +221,43 @@ impl Model for RecordModel {
     }
 
     /// Versions never decrease, and no operation joins a closed write.
-    fn open(&self, state: &Standing, asked: &Asked, told: &Told) -> bool {
+    fn open(&self, state: &Standing, asked: &Request, told: &ClientResponse) -> bool {
         match *told {
-            Told::Written { version, .. } => {
+            ClientResponse::Written { version, .. } => {
                 let part = || state.takes(asked.asked.sharing(), asked.call).is_some();
                 version > state.version || (version == state.version && part())
             }
-            Told::Found(Some((version, value))) => {
+            ClientResponse::Found(Some((version, value))) => {
                 version > state.version
                     || (version == state.version && (state.open.is_some() || state.value == Some(value)))
             }
-            Told::Unchanged { version, .. } => version >= state.version,
-            Told::Value(_) | Told::Found(None) | Told::Refused(_) | Told::Missing | Told::Deleted => true,
+            ClientResponse::Unchanged { version, .. } => version >= state.version,
+            ClientResponse::Value(_)
+            | ClientResponse::Found(None)
+            | ClientResponse::Refused(_)
+            | ClientResponse::Missing
+            | ClientResponse::Deleted => true,
         }
     }
 
-    fn only_looks(&self, _: &Asked, told: &Told) -> bool {
-        !matches!(told, Told::Written { .. } | Told::Deleted)
+    fn only_looks(&self, _: &Request, told: &ClientResponse) -> bool {
+        !matches!(told, ClientResponse::Written { .. } | ClientResponse::Deleted)
     }
 }
 
 /// Adds the states after an operation with an unknown answer. Operations without an effect are left out.
-fn unknown(state: Standing, asked: &Asked, next: &mut Vec<Standing>) {
+fn unknown(state: Standing, asked: &Request, next: &mut Vec<Standing>) {
     let what = asked.asked.what;
     match what {
-        What::Get | What::Read | What::Refuse => {}
-        What::Delete => next.push(state.deleted()),
+        RecordOperation::Get | RecordOperation::Read | RecordOperation::Refuse => {}
+        RecordOperation::Delete => next.push(state.deleted()),
         // A touch changes the state only if it creates the record.
-        What::Touch if state.value.is_some() => {}
-        What::Inc(_) if state.value.is_none() => {}
-        What::Set(_) | What::Mutate { .. } | What::Touch | What::Inc(_) => {
+        RecordOperation::Touch if state.value.is_some() => {}
+        RecordOperation::Inc(_) if state.value.is_none() => {}
+        RecordOperation::Set(_)
+        | RecordOperation::Mutate { .. }
+        | RecordOperation::Touch
+        | RecordOperation::Inc(_) => {
             if let Some(value) = what.mutated(state.record()) {
                 state.write(value, asked, None, next);
             }
@@ -252,32 +265,42 @@ fn unknown(state: Standing, asked: &Asked, next: &mut Vec<Standing>) {
     }
 }
 
-fn known(state: Standing, asked: &Asked, told: Told, next: &mut Vec<Standing>) {
+fn known(state: Standing, asked: &Request, told: ClientResponse, next: &mut Vec<Standing>) {
     let what = asked.asked.what;
     match (what, told) {
-        (What::Get, Told::Value(value)) if state.record() == value => next.push(state.closed()),
-        (What::Read, Told::Found(found)) if found == state.value.map(|value| (state.version, value)) => {
+        (RecordOperation::Get, ClientResponse::Value(value)) if state.record() == value => {
+            next.push(state.closed())
+        }
+        (RecordOperation::Read, ClientResponse::Found(found))
+            if found == state.value.map(|value| (state.version, value)) =>
+        {
             next.push(state.closed());
         }
-        (What::Set(_) | What::Mutate { .. } | What::Touch | What::Inc(_), Told::Written { old, version }) => {
+        (
+            RecordOperation::Set(_)
+            | RecordOperation::Mutate { .. }
+            | RecordOperation::Touch
+            | RecordOperation::Inc(_),
+            ClientResponse::Written { old, version },
+        ) => {
             let seen = old.is_none_or(|old| old == state.record());
-            let there = state.value.is_some() || !matches!(what, What::Inc(_));
+            let there = state.value.is_some() || !matches!(what, RecordOperation::Inc(_));
             if let Some(value) = what.mutated(state.record()).filter(|_| seen && there) {
                 state.write(value, asked, Some(version), next);
             }
         }
-        (What::Touch, Told::Unchanged { old, version })
+        (RecordOperation::Touch, ClientResponse::Unchanged { old, version })
             if (state.value, state.version) == (Some(old), version) =>
         {
             next.push(state.closed());
         }
         // A rejected mutation may be placed within a write of the same side.
-        (What::Refuse, Told::Refused(old)) if state.record() == old => {
+        (RecordOperation::Refuse, ClientResponse::Refused(old)) if state.record() == old => {
             let part = state.takes(asked.asked.sharing(), asked.call);
             next.push(part.map_or(state.closed(), |_| state));
         }
-        (What::Inc(_), Told::Missing) if state.value.is_none() => next.push(state),
-        (What::Delete, Told::Deleted) => next.push(state.deleted()),
+        (RecordOperation::Inc(_), ClientResponse::Missing) if state.value.is_none() => next.push(state),
+        (RecordOperation::Delete, ClientResponse::Deleted) => next.push(state.deleted()),
         _ => {}
     }
 }

@@ -4,7 +4,7 @@
 //! operations with an answer first. It places operations with unknown outcomes only where nothing else fits.
 
 use super::seen::Seen;
-use super::taken::{Place, Taken};
+use super::taken::{OperationRef, Taken};
 use super::{Model, OperationOf, Outcome};
 
 /// The result of the search.
@@ -38,7 +38,7 @@ pub(super) fn run<M: Model>(
 }
 
 /// An operation that must have a place.
-struct Known {
+struct PlacedOperation {
     index: usize,
     call: u64,
     end: u64,
@@ -55,10 +55,10 @@ struct Maybe {
 /// One place in the order under construction.
 struct Frame<S> {
     /// The operation at this place, or `None` at the start.
-    took: Option<Place>,
+    took: Option<OperationRef>,
     state: S,
     /// The candidates for the next place.
-    choices: Vec<(Place, S)>,
+    choices: Vec<(OperationRef, S)>,
     /// The first answer among the unplaced operations.
     first_end: u64,
     /// The last call among the placed operations.
@@ -72,13 +72,13 @@ struct Frame<S> {
 struct Search<'a, M: Model> {
     model: &'a M,
     history: &'a [&'a OperationOf<M>],
-    known: Vec<Known>,
+    known: Vec<PlacedOperation>,
     maybe: Vec<Maybe>,
     taken: Taken,
     seen: Seen<M::State>,
     steps: u64,
     /// The longest dead end: the number of mandatory operations in it, the whole path, and the state after it.
-    deepest: (usize, Vec<Place>, M::State),
+    deepest: (usize, Vec<OperationRef>, M::State),
 }
 
 impl<'a, M: Model> Search<'a, M> {
@@ -88,7 +88,7 @@ impl<'a, M: Model> Search<'a, M> {
             let (call, end) = (operation.call, operation.end);
             match operation.outcome {
                 Outcome::Failed => {}
-                Outcome::Ok(_) if end <= until => known.push(Known { index, call, end }),
+                Outcome::Ok(_) if end <= until => known.push(PlacedOperation { index, call, end }),
                 Outcome::Ok(_) => maybe.push(Maybe { index, call, end: u64::MAX }),
                 Outcome::Unknown => maybe.push(Maybe { index, call, end }),
             }
@@ -140,7 +140,7 @@ impl<'a, M: Model> Search<'a, M> {
     fn window(&self) -> (Vec<usize>, u64) {
         let (mut window, mut first_end) = (Vec::new(), u64::MAX);
         for (n, known) in self.known.iter().enumerate().skip(self.taken.first()) {
-            if self.taken.has(Place::Known(n)) {
+            if self.taken.has(OperationRef::Known(n)) {
                 continue;
             }
             if known.call > first_end {
@@ -153,17 +153,17 @@ impl<'a, M: Model> Search<'a, M> {
     }
 
     /// Returns the last calls after placing `place` on top of a frame.
-    fn calls(&self, frame: &Frame<M::State>, place: Place) -> (u64, u64) {
+    fn calls(&self, frame: &Frame<M::State>, place: OperationRef) -> (u64, u64) {
         match place {
-            Place::Maybe(n) => (frame.last_call.max(self.maybe[n].call), frame.last_known),
-            Place::Known(n) => {
+            OperationRef::Maybe(n) => (frame.last_call.max(self.maybe[n].call), frame.last_known),
+            OperationRef::Known(n) => {
                 let call = self.known[n].call;
                 (frame.last_call.max(call), frame.last_known.max(call))
             }
         }
     }
 
-    fn frame(&self, took: Option<Place>, state: M::State, calls: (u64, u64)) -> Frame<M::State> {
+    fn frame(&self, took: Option<OperationRef>, state: M::State, calls: (u64, u64)) -> Frame<M::State> {
         let (mut window, first_end) = self.window();
         let ((last_call, last_known), choices) = (calls, Vec::new());
         let mut frame = Frame { took, state, choices, first_end, last_call, last_known, with_maybes: false };
@@ -187,11 +187,11 @@ impl<'a, M: Model> Search<'a, M> {
                 let looks = next.contains(&frame.state) && self.model.only_looks(operation, answer);
                 if looks && !self.ends_one(&frame, operation.call) {
                     // Any valid order can also have this operation here, so no other choice needs a try.
-                    frame.choices = vec![(Place::Known(n), frame.state.clone())];
+                    frame.choices = vec![(OperationRef::Known(n), frame.state.clone())];
                     frame.with_maybes = true;
                     return frame;
                 }
-                frame.choices.extend(next.drain(..).map(|state| (Place::Known(n), state)));
+                frame.choices.extend(next.drain(..).map(|state| (OperationRef::Known(n), state)));
             }
         }
         frame
@@ -200,14 +200,17 @@ impl<'a, M: Model> Search<'a, M> {
     /// Returns whether such a call rules out an operation with an unknown outcome that may still come next.
     fn ends_one(&self, frame: &Frame<M::State>, call: u64) -> bool {
         let ended = |maybe: &Maybe| frame.last_call < maybe.end && maybe.end < call;
-        self.maybe.iter().enumerate().any(|(n, maybe)| ended(maybe) && !self.taken.has(Place::Maybe(n)))
+        self.maybe
+            .iter()
+            .enumerate()
+            .any(|(n, maybe)| ended(maybe) && !self.taken.has(OperationRef::Maybe(n)))
     }
 
     /// Returns the operations with unknown outcomes that may come next. Those without an effect are left out.
-    fn maybes(&self, frame: &Frame<M::State>) -> Vec<(Place, M::State)> {
+    fn maybes(&self, frame: &Frame<M::State>) -> Vec<(OperationRef, M::State)> {
         let (mut choices, mut next) = (Vec::new(), Vec::new());
         for (n, maybe) in self.maybe.iter().enumerate().rev() {
-            let place = Place::Maybe(n);
+            let place = OperationRef::Maybe(n);
             let in_time = maybe.call < frame.first_end && frame.last_call < maybe.end;
             if in_time && !self.taken.has(place) {
                 self.model.step(&frame.state, self.history[maybe.index], None, &mut next);
@@ -230,9 +233,9 @@ impl<'a, M: Model> Search<'a, M> {
         let (_, places, state) = self.deepest.clone();
         self.taken = Taken::none(self.known.len(), self.maybe.len());
         places.iter().for_each(|place| self.taken.put(*place));
-        let index = |place: &Place| match place {
-            Place::Known(n) => self.known[*n].index,
-            Place::Maybe(n) => self.maybe[*n].index,
+        let index = |place: &OperationRef| match place {
+            OperationRef::Known(n) => self.known[*n].index,
+            OperationRef::Maybe(n) => self.maybe[*n].index,
         };
         let stuck = self.window().0.into_iter().map(|n| self.known[n].index).collect();
         Deepest { placed: places.iter().map(index).collect(), state, stuck }

@@ -16,7 +16,7 @@ pub(super) struct Taken {
 
 /// One operation, by its index within its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OperationRef {
     Known(usize),
     Maybe(usize),
 }
@@ -26,17 +26,17 @@ impl Taken {
         Self { known: Bits::none(known), maybe: Bits::none(maybe), first: 0, count: 0 }
     }
 
-    pub(super) fn has(&self, place: Place) -> bool {
+    pub(super) fn has(&self, place: OperationRef) -> bool {
         match place {
-            Place::Known(n) => self.known.has(n),
-            Place::Maybe(n) => self.maybe.has(n),
+            OperationRef::Known(n) => self.known.has(n),
+            OperationRef::Maybe(n) => self.maybe.has(n),
         }
     }
 
-    pub(super) fn put(&mut self, place: Place) {
+    pub(super) fn put(&mut self, place: OperationRef) {
         match place {
-            Place::Maybe(n) => self.maybe.flip(n),
-            Place::Known(n) => {
+            OperationRef::Maybe(n) => self.maybe.flip(n),
+            OperationRef::Known(n) => {
                 self.known.flip(n);
                 self.count += 1;
                 while self.known.has(self.first) {
@@ -46,10 +46,10 @@ impl Taken {
         }
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: OperationRef) {
         match place {
-            Place::Maybe(n) => self.maybe.flip(n),
-            Place::Known(n) => {
+            OperationRef::Maybe(n) => self.maybe.flip(n),
+            OperationRef::Known(n) => {
                 self.known.flip(n);
                 self.count -= 1;
                 self.first = self.first.min(n);

@@ -9,7 +9,7 @@ use tidelock_core::key::Key;
 use tidelock_core::store::{Event, LogQuery};
 
 use super::project::Projected;
-use super::stock::{Move, Rest, Said, Stock, StockEvent, Told, stocks};
+use super::stock::{Acknowledgement, Move, Rest, Said, Stock, StockEvent, stocks};
 use crate::conn::Conn;
 
 /// Number of events per page.
@@ -18,7 +18,7 @@ const PAGE: usize = 1_000;
 /// The results that the commands of all processes received.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    told: HashMap<(u64, u64), Told>,
+    told: HashMap<(u64, u64), Acknowledgement>,
     unknown: HashSet<(u64, u64)>,
     pub(crate) rest: Rest,
 }
@@ -98,7 +98,8 @@ impl Ledger {
         match self.told.remove(&(moved.by, moved.n)) {
             Some(told) => {
                 assert_eq!(Stock::stream(told.stock).as_ref(), Ok(&event.stream), "{at} on another stream");
-                let found = Told { version: event.version, position: event.position, left, ..told };
+                let found =
+                    Acknowledgement { version: event.version, position: event.position, left, ..told };
                 assert_eq!(told, found, "{at} is not what its command was told");
             }
             None => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidelock_core::clock::{ManualClock, SystemClock};
-use tidelock_core::reactions::Settled;
+use tidelock_core::reactions::Quiescence;
 use tokio::time::Instant;
 
 use self::ledger::{Fold, Ledger};
@@ -178,7 +178,7 @@ pub async fn drain(backend: &dyn Backend, ending: Ending) -> Report {
     let ended = crew.ended;
     let handled = crew.dismiss().await;
     let survivor = stage.attach().await;
-    let settled_in = settle(&survivor).await;
+    let settled_in = finish_work(&survivor).await;
     let scenario = match ending {
         Ending::Shutdown => "drain under churn",
         Ending::Kill => "killed workers",
@@ -256,12 +256,12 @@ async fn check(scenario: &'static str, ledger: Ledger, conn: &Conn, stocks: i64)
 }
 
 /// Completes the remaining work and returns how long that took.
-async fn settle(survivor: &Conn) -> Duration {
+async fn finish_work(survivor: &Conn) -> Duration {
     let begun = Instant::now();
     let running = project::reactions(&survivor.0).start().await.expect("reactions start");
-    let settled = tokio::time::timeout(SETTLE, running.settle()).await;
+    let settled = tokio::time::timeout(SETTLE, running.quiesce()).await;
     let settled = settled.unwrap_or_else(|_| panic!("not settled within {SETTLE:?}: {:?}", running.stats()));
-    assert_eq!(settled.expect("the store answers"), Settled::default(), "blocked or parked");
+    assert_eq!(settled.expect("the store answers"), Quiescence::default(), "blocked or parked");
     running.shutdown().await;
     begun.elapsed()
 }

@@ -17,8 +17,8 @@ use tidelock_core::reactions::{Reaction, ReactionCtx, Reactions};
 use tidelock_core::store::{Batch, Delta, Document, Event, Expect, SharedStore};
 
 use super::stock::{Move, Stock};
+use crate::builders::payload;
 use crate::conn::Conn;
-use crate::make::payload;
 use crate::process::{listen, say};
 use crate::reacting::at_once;
 

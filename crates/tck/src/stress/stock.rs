@@ -81,7 +81,7 @@ pub(crate) struct Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
     /// A command was acknowledged.
-    Told { by: u64, n: u64, told: Told },
+    Told { by: u64, n: u64, told: Acknowledgement },
     /// The outcome of a command is unknown.
     Unknown { by: u64, n: u64 },
     /// The other counts, reported when a task ends.
@@ -90,7 +90,7 @@ pub(crate) enum Said {
 
 /// The content of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct Acknowledgement {
     pub(crate) stock: i64,
     pub(crate) version: StreamVersion,
     pub(crate) position: Position,
@@ -167,7 +167,7 @@ impl Writer {
             Ok(done) => {
                 self.rest.again += u64::from(done.attempts) - 1;
                 let (version, position) = (done.version.expect("one"), done.position.expect("one"));
-                let told = Told { stock, version, position, left: done.state.left };
+                let told = Acknowledgement { stock, version, position, left: done.state.left };
                 say(&Said::Told { by, n, told });
             }
             Err(ExecuteError::Refused { state, .. }) => {

@@ -244,7 +244,7 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
 
     async fn claim(&self, mut claim: Claim) -> Result<Claimed, StoreError> {
         if self.has(Fault::GrantsWhatIsHeld)
-            && let Pick::Named { key, .. } = &claim.pick
+            && let ClaimTarget::Named { key, .. } = &claim.pick
             && let Some(held) = self.holder(key).await
         {
             claim.owner = held.owner;

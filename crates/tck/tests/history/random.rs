@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use tidelock_tck::history::record::{Ask, Record, RecordModel, Standing, Told, What};
+use tidelock_tck::history::record::{
+    ClientRequest, ClientResponse, Record, RecordModel, RecordOperation, Standing,
+};
 use tidelock_tck::history::{MOST_STEPS, Model as _, Operation, Outcome, Trouble, check};
 use tidelock_tck::rng::Rng;
 
@@ -24,7 +26,7 @@ struct Busy {
     /// Whether the operation takes place at all, and whether its client receives the answer.
     happens: bool,
     heard: bool,
-    answer: Option<Told>,
+    answer: Option<ClientResponse>,
 }
 
 /// Simulates clients whose calls, effects and answers have a random order. Each operation takes effect at one instant.
@@ -70,16 +72,16 @@ fn begin(rng: &mut Rng, shape: Shape, history: &mut Vec<Line>, client: usize, no
     let tag = history.len() as u64 + 1;
     let add = 1 + rng.below(1_000) as i64;
     let what = match rng.below(16) {
-        0..=2 => What::Read,
-        3 => What::Get,
-        4 | 5 => What::Set(Record { count: add, tag }),
-        6..=9 => What::Mutate { add, tag },
-        10 => What::Touch,
-        11 => What::Refuse,
-        12..=14 => What::Inc(add),
-        _ => What::Delete,
+        0..=2 => RecordOperation::Read,
+        3 => RecordOperation::Get,
+        4 | 5 => RecordOperation::Set(Record { count: add, tag }),
+        6..=9 => RecordOperation::Mutate { add, tag },
+        10 => RecordOperation::Touch,
+        11 => RecordOperation::Refuse,
+        12..=14 => RecordOperation::Inc(add),
+        _ => RecordOperation::Delete,
     };
-    let asked = Ask { side: client % 2, what };
+    let asked = ClientRequest { side: client % 2, what };
     let (key, outcome) = ("k".to_owned(), Outcome::Unknown);
     history.push(Operation { client, key, asked, call: now, end: u64::MAX, outcome });
     let lost = rng.one_in(shape.lost);
@@ -88,26 +90,31 @@ fn begin(rng: &mut Rng, shape: Shape, history: &mut Vec<Line>, client: usize, no
 }
 
 /// Performs an operation as a correct record does. Half of the mutations that could share a write do so.
-fn perform(rng: &mut Rng, standing: Standing, line: &Line) -> (Standing, Told) {
+fn perform(rng: &mut Rng, standing: Standing, line: &Line) -> (Standing, ClientResponse) {
     let what = line.asked.what;
     let old = standing.value.unwrap_or_default();
     let told = match what {
-        What::Get => Told::Value(old),
-        What::Read => Told::Found(standing.value.map(|value| (standing.version, value))),
-        What::Refuse => Told::Refused(old),
-        What::Delete => Told::Deleted,
-        What::Inc(_) if standing.value.is_none() => Told::Missing,
-        What::Touch if standing.value.is_some() => Told::Unchanged { old, version: standing.version },
-        _ => Told::Written { old: (!matches!(what, What::Set(_) | What::Inc(_))).then_some(old), version: 0 },
+        RecordOperation::Get => ClientResponse::Value(old),
+        RecordOperation::Read => ClientResponse::Found(standing.value.map(|value| (standing.version, value))),
+        RecordOperation::Refuse => ClientResponse::Refused(old),
+        RecordOperation::Delete => ClientResponse::Deleted,
+        RecordOperation::Inc(_) if standing.value.is_none() => ClientResponse::Missing,
+        RecordOperation::Touch if standing.value.is_some() => {
+            ClientResponse::Unchanged { old, version: standing.version }
+        }
+        _ => ClientResponse::Written {
+            old: (!matches!(what, RecordOperation::Set(_) | RecordOperation::Inc(_))).then_some(old),
+            version: 0,
+        },
     };
     let mut next = Vec::new();
-    let Told::Written { old, .. } = told else {
+    let ClientResponse::Written { old, .. } = told else {
         RecordModel.step(&standing, line, Some(&told), &mut next);
         return (next[0], told);
     };
     RecordModel.step(&standing, line, None, &mut next);
     let next = next[rng.below(next.len())];
-    (next, Told::Written { old, version: next.version })
+    (next, ClientResponse::Written { old, version: next.version })
 }
 
 /// Falsifies one answer, or reports an operation as failed although it happened.
@@ -116,13 +123,16 @@ fn spoiled(rng: &mut Rng, history: &mut [Line]) {
     let line = &mut history[n];
     line.outcome = match line.outcome {
         Outcome::Ok(_) if rng.one_in(4) => Outcome::Failed,
-        Outcome::Ok(Told::Written { old, version }) => {
-            Outcome::Ok(Told::Written { old, version: (version + 2).saturating_sub(rng.below(4) as u64) })
+        Outcome::Ok(ClientResponse::Written { old, version }) => Outcome::Ok(ClientResponse::Written {
+            old,
+            version: (version + 2).saturating_sub(rng.below(4) as u64),
+        }),
+        Outcome::Ok(ClientResponse::Found(Some((version, value)))) => {
+            Outcome::Ok(ClientResponse::Found(Some((version.saturating_sub(1), value))))
         }
-        Outcome::Ok(Told::Found(Some((version, value)))) => {
-            Outcome::Ok(Told::Found(Some((version.saturating_sub(1), value))))
+        Outcome::Ok(ClientResponse::Value(_)) => {
+            Outcome::Ok(ClientResponse::Value(Record { count: 1, tag: rng.within(0..5) }))
         }
-        Outcome::Ok(Told::Value(_)) => Outcome::Ok(Told::Value(Record { count: 1, tag: rng.within(0..5) })),
         Outcome::Ok(other) => Outcome::Ok(other),
         Outcome::Failed | Outcome::Unknown => Outcome::Failed,
     };
@@ -209,7 +219,7 @@ fn thousands_of_operations_take_few_steps() {
         println!("{clients} clients, {explained:?}: {:?}", begun.elapsed());
         // The search also finds the one false answer: an operation took effect, but its client received a failure.
         let mut wrong = history;
-        let happened = |line: &&mut Line| matches!(line.outcome, Outcome::Ok(Told::Written { .. }));
+        let happened = |line: &&mut Line| matches!(line.outcome, Outcome::Ok(ClientResponse::Written { .. }));
         wrong.iter_mut().skip(2_000).find(happened).unwrap().outcome = Outcome::Failed;
         let begun = Instant::now();
         let trouble = check(&RecordModel, &wrong, STEPS).unwrap_err();

@@ -5,7 +5,7 @@ use std::future::Future;
 use tidelock_core::housekeeping::HousekeepingHandle;
 use tidelock_core::outbox::{OutboxEngine, SenderStats};
 use tidelock_core::projections::ProjectionEngine;
-use tidelock_core::reactions::{ReactionEngine, Stats};
+use tidelock_core::reactions::{ReactionEngine, ReactionsStats};
 use tidelock_core::schedule::{ScheduleEngine, SchedulerStats};
 use tidelock_core::worker::WorkerHandle;
 use tidelock_core::workflow::{WorkerStats, WorkflowEngine};
@@ -35,7 +35,7 @@ pub struct ServiceReport {
     /// Schedules.
     pub schedules: Option<SchedulerStats>,
     /// Reactions.
-    pub reactions: Option<Stats>,
+    pub reactions: Option<ReactionsStats>,
     /// Workflow runs.
     pub workflows: Option<WorkerStats>,
     /// Each outbox, by its name.
@@ -83,7 +83,7 @@ impl ServiceHandle {
     /// Cancel safe: it only reads.
     pub async fn idle(&self) -> Result<(), Error> {
         loop {
-            self.settle().await?;
+            self.quiesce().await?;
             // Work that ended after the events were handled may have appended more, so all of it is read twice.
             if !self.is_busy().await? && self.is_settled().await && !self.is_busy().await? {
                 return Ok(());
@@ -94,19 +94,19 @@ impl ServiceHandle {
 
     /// Returns whether the reactions and projections have handled every event right now.
     async fn is_settled(&self) -> bool {
-        timeout(SETTLED, self.settle()).await.is_ok_and(|settled| settled.is_ok())
+        timeout(SETTLED, self.quiesce()).await.is_ok_and(|settled| settled.is_ok())
     }
 
     /// Waits until no schedule is due, and every event is handled and projected.
-    async fn settle(&self) -> Result<(), Error> {
+    async fn quiesce(&self) -> Result<(), Error> {
         if let Some(schedules) = &self.schedules {
-            schedules.settle().await?;
+            schedules.quiesce().await?;
         }
         if let Some(reactions) = &self.reactions {
-            reactions.settle().await?;
+            reactions.quiesce().await?;
         }
         if let Some(projections) = &self.projections {
-            projections.settle().await?;
+            projections.quiesce().await?;
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl ServiceHandle {
 
     /// Returns the routes of the inspector and the HTTP API, for `Router::nest`. It shows the locks of this process.
     #[cfg(feature = "server")]
-    pub fn inspector(&self, options: tidelock_server::Options) -> axum::Router {
+    pub fn inspector(&self, options: tidelock_server::ServerOptions) -> axum::Router {
         let server = tidelock_server::Server::new(self.tide.store().clone(), options);
         server.locks(self.tide.locks()).router()
     }

@@ -2,7 +2,7 @@
 
 use tidelock::prelude::*;
 use tidelock::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
-use tidelock::workflow::{Handle, Start};
+use tidelock::workflow::{RunHandle, StartRequest};
 
 pub(crate) type Outcome<T> = Result<T, tidelock::Error>;
 
@@ -10,32 +10,32 @@ pub(crate) type Outcome<T> = Result<T, tidelock::Error>;
 pub(crate) struct Site<K: Kind> {
     pub(crate) tide: Tidelock,
     pub(crate) mine: K::Connection,
-    pub(crate) place: K::Place,
+    pub(crate) place: K::Database,
 }
 
 /// A kind of transaction.
 pub(crate) trait Kind: Sized {
     /// The database; it is removed when this is dropped.
-    type Place;
+    type Database;
     type Connection;
     type Tx<'c>;
 
     async fn open() -> Site<Self>;
-    async fn connect(place: &Self::Place) -> Self::Connection;
+    async fn connect(place: &Self::Database) -> Self::Connection;
     async fn begin(site: &mut Site<Self>) -> (Tidelock, Self::Tx<'_>);
     async fn insert(tx: &mut Self::Tx<'_>);
     async fn count(site: &mut Site<Self>) -> i64;
     async fn commit(tx: Self::Tx<'_>);
     async fn roll_back(tx: Self::Tx<'_>);
     async fn apply(tide: &Tidelock, tx: &mut Self::Tx<'_>, batch: Batch) -> Outcome<Receipt>;
-    async fn start<O>(start: Start<O>, tx: &mut Self::Tx<'_>) -> Outcome<Handle<O>>;
+    async fn start<O>(start: StartRequest<O>, tx: &mut Self::Tx<'_>) -> Outcome<RunHandle<O>>;
 }
 
 /// A transaction of `rusqlite`.
 pub(crate) struct Rusqlite;
 
 impl Kind for Rusqlite {
-    type Place = tempfile::TempDir;
+    type Database = tempfile::TempDir;
     type Connection = Connection;
     type Tx<'c> = Transaction<'c>;
 
@@ -77,7 +77,7 @@ impl Kind for Rusqlite {
         tide.apply_in(tx, batch)
     }
 
-    async fn start<O>(start: Start<O>, tx: &mut Self::Tx<'_>) -> Outcome<Handle<O>> {
+    async fn start<O>(start: StartRequest<O>, tx: &mut Self::Tx<'_>) -> Outcome<RunHandle<O>> {
         start.within(tx)
     }
 }

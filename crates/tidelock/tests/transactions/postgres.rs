@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidelock::postgres::tokio_postgres::{self, Client, NoTls, Transaction};
 use tidelock::prelude::*;
 use tidelock::store::Durability;
-use tidelock::workflow::{Handle, Start};
+use tidelock::workflow::{RunHandle, StartRequest};
 use tidelock_pgserver::Server;
 
 use crate::kinds::{Kind, Outcome, Site};
@@ -17,7 +17,10 @@ pub(crate) fn url() -> String {
     if let Ok(url) = std::env::var("DATABASE_URL") {
         return url;
     }
-    let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+    let options = tidelock_pgserver::PgServerOptions {
+        durable: false,
+        ..tidelock_pgserver::PgServerOptions::default()
+    };
     SERVER.get_or_init(|| Server::start(&options).unwrap()).url()
 }
 
@@ -64,7 +67,7 @@ pub(crate) async fn client() -> Client {
 pub(crate) struct TokioPostgres;
 
 impl Kind for TokioPostgres {
-    type Place = Schema;
+    type Database = Schema;
     type Connection = Client;
     type Tx<'c> = Transaction<'c>;
 
@@ -105,7 +108,7 @@ impl Kind for TokioPostgres {
         tide.apply_in(tx, batch).await
     }
 
-    async fn start<O>(start: Start<O>, tx: &mut Self::Tx<'_>) -> Outcome<Handle<O>> {
+    async fn start<O>(start: StartRequest<O>, tx: &mut Self::Tx<'_>) -> Outcome<RunHandle<O>> {
         start.within(tx).await
     }
 }
@@ -125,7 +128,7 @@ mod with_sqlx {
     pub(crate) struct Sqlx;
 
     impl Kind for Sqlx {
-        type Place = Schema;
+        type Database = Schema;
         type Connection = PgConnection;
         type Tx<'c> = Transaction<'c, Postgres>;
 
@@ -169,7 +172,7 @@ mod with_sqlx {
             tide.apply_in(tx, batch).await
         }
 
-        async fn start<O>(start: Start<O>, tx: &mut Self::Tx<'_>) -> Outcome<Handle<O>> {
+        async fn start<O>(start: StartRequest<O>, tx: &mut Self::Tx<'_>) -> Outcome<RunHandle<O>> {
             start.within(tx).await
         }
     }

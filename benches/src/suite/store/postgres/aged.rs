@@ -13,7 +13,7 @@ use tidelock::clock::Timestamp;
 use tidelock::prelude::*;
 use tidelock::store::{Sweep, Swept};
 use tidelock_console::address::Address;
-use tidelock_console::bench::measure::per_second;
+use tidelock_console::bench::statistics::per_second;
 use tidelock_console::connection::connect;
 use tidelock_console::progress::Progress;
 use tokio::task::JoinSet;
@@ -111,7 +111,7 @@ impl Jobs {
     }
 
     async fn turn(&self, worker: u32) -> Result<()> {
-        let (lane, owner) = (Lane::new(LANE)?, Owner::new(format!("bench-{worker}"))?);
+        let (lane, owner) = (QueueName::new(LANE)?, Owner::new(format!("bench-{worker}"))?);
         let first = self.made.fetch_add(BATCH as u64, Ordering::Relaxed);
         let mut batch = Batch::new();
         for number in first..first + BATCH as u64 {
@@ -119,7 +119,7 @@ impl Jobs {
             batch = batch.enqueue(NewWork::once(key, lane.clone()));
         }
         self.store.apply(batch).await?;
-        let grants = self.store.claim(Claim::lanes(&owner, [lane], BATCH, TTL)).await?.grants;
+        let grants = self.store.claim(Claim::queues(&owner, [lane], BATCH, TTL)).await?.grants;
         if !grants.is_empty() {
             let acks = grants.iter().fold(Batch::new(), |batch, grant| batch.ack(&grant.lease()));
             self.store.apply(acks).await?;

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use tidelock_console::bench::claim::Claims;
-use tidelock_console::bench::measure::{Commits, median, ratio};
 use tidelock_console::bench::postgres_baseline::CONNECTIONS;
 use tidelock_console::bench::report::{Aim, Measured, Ratio, rate};
+use tidelock_console::bench::statistics::{Commits, median, ratio};
 use tidelock_console::output;
 
 use super::super::plan::Plan;

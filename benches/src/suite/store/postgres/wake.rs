@@ -8,7 +8,7 @@ use tidelock::prelude::*;
 use tidelock::store::Watch;
 use tidelock_console::address::{Address, Opened};
 use tidelock_console::bench::commit::{EVENT_TYPE, payload_text};
-use tidelock_console::bench::measure::Latencies;
+use tidelock_console::bench::statistics::Latencies;
 use tidelock_console::random::Random;
 
 /// The bounds of the pause between samples, in which late notifications arrive. It varies, so that samples do not

@@ -11,7 +11,7 @@ use tidelock::key::reserved::is_own_stream;
 use tidelock::prelude::*;
 use tidelock::store::{Direction, Event, EventFilter, StreamInfo, limits};
 
-use super::format::{BeginsLine, ClosedLine, EventLine, Head, written};
+use super::format::{BeginsLine, ClosedLine, EventJson, Head, written};
 use crate::args::StreamsExport;
 use crate::exit::{Conflict, Exit};
 use crate::filesystem::directory_of;
@@ -44,7 +44,7 @@ pub(in crate::streams) async fn run(options: &StreamsExport) -> Result<Exit> {
     opened.close().await;
     let report = written?;
     match (&options.file, options.place.output) {
-        (Some(_), layout) => drop(output::told(layout, &report, summary(&report))?),
+        (Some(_), layout) => drop(output::print_report(layout, &report, summary(&report))?),
         // Standard output is the export itself.
         (None, _) => eprintln!("{}", summary(&report)),
     }
@@ -141,7 +141,7 @@ impl<W: Write> Writer<W> {
             None if version.0 > 0 => self.begins(stream, *version)?,
             _ => {}
         }
-        self.line(&EventLine::of(event))?;
+        self.line(&EventJson::of(event))?;
         self.next.insert(stream.clone(), version.next());
         self.report.events += 1;
         Ok(())

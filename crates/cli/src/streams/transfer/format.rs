@@ -51,7 +51,7 @@ impl Head {
 
 /// An event as a line of the export.
 #[derive(Debug, Serialize)]
-pub(super) struct EventLine<'a> {
+pub(super) struct EventJson<'a> {
     stream: &'a Key,
     version: StreamVersion,
     id: EventId,
@@ -64,7 +64,7 @@ pub(super) struct EventLine<'a> {
     correlation: Option<&'a str>,
 }
 
-impl<'a> EventLine<'a> {
+impl<'a> EventJson<'a> {
     pub(super) fn of(event: &'a Event) -> Self {
         let Event { stream, version, id, event_type, at, payload, meta, correlation, .. } = event;
         let (version, id, at, correlation) = (*version, *id, *at, correlation.as_deref());

@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
 use super::format::{Head, Imported, Read, read};
+use super::import_error::Refused;
 use super::plan::{Counts, Importer, Ways};
-use super::refused::Refused;
 use crate::args::{Layout, StreamsImport};
-use crate::ask;
+use crate::confirm;
 use crate::exit::{Exit, UsageError, explained};
 use crate::input::unreadable;
 use crate::output;
@@ -58,7 +58,7 @@ pub(in crate::streams) async fn run(options: &StreamsImport) -> Result<Exit> {
     let from_line = ended.is_err().then_some(from.max(2));
     let report = Report { counts: &counts, lines, from_line };
     match ended {
-        Ok(()) => tell(&report, options.place.output),
+        Ok(()) => print(&report, options.place.output),
         Err(error) => stopped(error, &report, options.place.output),
     }
 }
@@ -166,11 +166,11 @@ fn counted(options: &StreamsImport) -> Result<Option<Exit>> {
     };
     if consent.dry_run {
         let done = format!("{what} would be imported, as far as they are not there{closed}");
-        return output::told(place.output, &Census { dry_run: true, ..census }, done).map(Some);
+        return output::print_report(place.output, &Census { dry_run: true, ..census }, done).map(Some);
     }
     let question = format!("Are {what} to be imported, as far as they are not there{closed}?");
     let nothing = census.events == 0 && census.closed == 0 && census.begun_later == 0;
-    Ok(if nothing || ask::agreed(&question, false)? { None } else { Some(Exit::Failed) })
+    Ok(if nothing || confirm::agreed(&question, false)? { None } else { Some(Exit::Failed) })
 }
 
 /// A reader of the lines of a file.
@@ -253,17 +253,17 @@ fn tell_left_out(counts: &Counts) {
     }
 }
 
-fn tell(report: &Report<'_>, layout: Layout) -> Result<Exit> {
+fn print(report: &Report<'_>, layout: Layout) -> Result<Exit> {
     if layout == Layout::Table {
         tell_left_out(report.counts);
     }
-    output::told(layout, report, summary(report.counts))
+    output::print_report(layout, report, summary(report.counts))
 }
 
 /// Reports the cause of the stop, the progress, and the line to resume from.
 fn stopped(error: anyhow::Error, report: &Report<'_>, layout: Layout) -> Result<Exit> {
     if layout != Layout::Table {
-        output::told(layout, report, "")?;
+        output::print_report(layout, report, "")?;
     } else {
         tell_left_out(report.counts);
         eprintln!("{}", summary(report.counts));

@@ -3,8 +3,8 @@
 mod export;
 mod format;
 mod import;
+mod import_error;
 mod plan;
-mod refused;
 
 pub(super) use export::run as export;
 pub(super) use import::run as import;

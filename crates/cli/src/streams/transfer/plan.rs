@@ -8,7 +8,7 @@ use tidelock::prelude::*;
 use tidelock::store::{Event, StreamInfo};
 
 use super::format::Imported;
-use super::refused::{Refused, Why};
+use super::import_error::{Refused, Why};
 
 /// The maximum number of attempts per batch when other callers write to the same streams.
 const ATTEMPTS: usize = 10;
@@ -107,7 +107,7 @@ impl<'a> Importer<'a> {
 
     /// Returns the events that are missing. An event that differs stops the import, or its stream is skipped.
     async fn missing(&mut self, events: Vec<Imported>) -> Result<Vec<Imported>> {
-        let mut here = self.look(&events).await?;
+        let mut here = self.read_streams(&events).await?;
         let mut rest = Vec::new();
         for event in events {
             if self.skipped.contains(&event.stream) {
@@ -142,7 +142,7 @@ impl<'a> Importer<'a> {
     }
 
     /// Reads the streams, with the versions that the events cover.
-    async fn look(&self, events: &[Imported]) -> Result<HashMap<Key, Here>> {
+    async fn read_streams(&self, events: &[Imported]) -> Result<HashMap<Key, Here>> {
         let mut ranges: HashMap<&Key, (StreamVersion, StreamVersion)> = HashMap::new();
         for event in events {
             let range = ranges.entry(&event.stream).or_insert((event.version, event.version));

@@ -17,23 +17,23 @@ use tempfile::TempDir;
 use tidelock::prelude::*;
 use tidelock::worker::WorkerHandle;
 use tidelock::workflow::{
-    Client, Ctx, Doing, Failure, RunView, Signal, Status, Worker, Workflow, WorkflowEngine,
+    Ctx, Failure, RunActivity, RunStatus, RunView, Signal, Worker, Workflow, WorkflowClient, WorkflowEngine,
 };
 
 use crate::support::{self, stderr, stdout};
 
 const APPROVED: Signal<bool> = Signal::new("approved");
-const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
+const ORDER: Workflow<Value, Value> = Workflow::new("order").accepts(APPROVED);
 const NAP: Workflow<(), ()> = Workflow::new("nap");
 const COUNTDOWN: Workflow<u32, String> = Workflow::new("countdown");
 
-const PARENT: Workflow<(), bool> = Workflow::new("parent").hears(APPROVED);
+const PARENT: Workflow<(), bool> = Workflow::new("parent").accepts(APPROVED);
 
 /// Reserves, waits for approval, and charges. If the input names a gate, this file must exist for the charge to
 /// succeed.
 async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     let reserved: u32 = cx.step("reserve", async |_| Ok(7)).await?;
-    cx.publish("stage", "reserved");
+    cx.set_query_value("stage", "reserved");
     let approved = cx.signal(APPROVED).await?;
     let gate = input["gate"].as_str().map(PathBuf::from);
     let open = gate.is_none_or(|gate| gate.exists());
@@ -62,7 +62,7 @@ async fn parent(cx: &Ctx, (): ()) -> Result<bool, Failure> {
 /// A store in a temporary directory, with a worker.
 struct Site {
     directory: TempDir,
-    client: Client,
+    client: WorkflowClient,
     driving: WorkerHandle<WorkflowEngine>,
 }
 
@@ -74,7 +74,7 @@ impl Site {
         let worker = Worker::new(Arc::clone(&store)).register(ORDER, order).register(NAP, nap);
         let worker = worker.register(COUNTDOWN, countdown).register(PARENT, parent);
         let driving = worker.start().await.unwrap();
-        Self { directory, client: Client::new(store), driving }
+        Self { directory, client: WorkflowClient::new(store), driving }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -122,7 +122,7 @@ impl Site {
     /// Starts an order that waits for approval.
     async fn waiting(&self, run: &str, input: Value) {
         self.client.start(ORDER, &input).id(run).attribute("customer", "c-7").await.unwrap();
-        self.until(run, |view| view.doing == Doing::Waits { until: None }).await;
+        self.until(run, |view| view.doing == RunActivity::Waits { until: None }).await;
     }
 
     /// Creates an order that failed because the bank is closed, and returns the gate that opens it.
@@ -130,11 +130,11 @@ impl Site {
         let gate = self.path(&format!("{run}.open"));
         self.waiting(run, json!({ "gate": gate })).await;
         self.client.signal(run, APPROVED, &true).await.unwrap();
-        self.ended(run, Status::Failed).await;
+        self.ended(run, RunStatus::Failed).await;
         gate
     }
 
-    async fn ended(&self, run: &str, status: Status) -> RunView {
+    async fn ended(&self, run: &str, status: RunStatus) -> RunView {
         let view = self.until(run, |view| view.status.is_over()).await;
         assert_eq!(view.status, status, "{view:?}");
         view

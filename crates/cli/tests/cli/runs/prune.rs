@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidelock::workflow::Status;
+use tidelock::workflow::RunStatus;
 
 use super::{APPROVED, PARENT, Site};
 use crate::support::stdout;
@@ -15,7 +15,7 @@ async fn only_runs_that_ended_long_ago_are_removed() {
     site.waiting("o-2", json!({})).await;
     for run in ["c-1", "c-2"] {
         site.run(&["start", "countdown", "--input", "0", "--id", run], 0);
-        site.ended(run, Status::Completed).await;
+        site.ended(run, RunStatus::Completed).await;
     }
     let dry = site.json(&["prune", "--older", "0s", "--dry-run"]);
     assert_eq!((&dry["selected"], &dry["removed"], &dry["dry_run"]), (&json!(3), &json!(0), &json!(true)));
@@ -54,7 +54,7 @@ async fn a_run_whose_parent_lives_is_neither_counted_nor_removed() {
     assert_eq!(site.json(&["prune", "--older", "0s", "--dry-run"])["selected"], 0);
     assert_eq!(site.json(&["prune", "--older", "0s", "--yes"])["removed"], 0);
     site.client.signal("p-1", APPROVED, &true).await.unwrap();
-    site.ended("p-1", Status::Completed).await;
+    site.ended("p-1", RunStatus::Completed).await;
     assert_eq!(site.json(&["prune", "--older", "0s", "--dry-run"])["selected"], 2);
     assert_eq!(site.json(&["prune", "--older", "0s", "--yes"])["removed"], 2);
 }

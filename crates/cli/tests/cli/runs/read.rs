@@ -1,7 +1,7 @@
 //! `list`, `show`, `steps` and `history`.
 
 use serde_json::{Value, json};
-use tidelock::workflow::{Ctx, Doing, Replayed, RunHistory, Status, replay};
+use tidelock::workflow::{Ctx, Replayed, RunActivity, RunHistory, RunStatus, replay};
 
 use super::{APPROVED, NAP, ORDER, Site, order};
 use crate::support::{stderr, stdout};
@@ -17,7 +17,7 @@ async fn a_list_shows_what_runs_do_and_is_narrowed_down() {
     site.waiting("o-1", json!({})).await;
     site.failed("o-2").await;
     site.client.start(NAP, &()).id("n-1").await.unwrap();
-    site.until("n-1", |view| matches!(view.doing, Doing::Waits { until: Some(_) })).await;
+    site.until("n-1", |view| matches!(view.doing, RunActivity::Waits { until: Some(_) })).await;
 
     let all = site.json(&["list"]);
     assert_eq!(ids(&all), ["n-1", "o-2", "o-1"], "newest first");
@@ -82,7 +82,7 @@ async fn a_run_is_shown_with_what_it_published_and_its_steps() {
         assert!(shown.contains(text), "{text}: {shown}");
     }
     site.client.signal("o-1", APPROVED, &true).await.unwrap();
-    site.ended("o-1", Status::Completed).await;
+    site.ended("o-1", RunStatus::Completed).await;
     let whole = site.json(&["show", "o-1"]);
     assert_eq!(whole["output"], json!({"reserved": 7, "approved": true, "charged": "paid"}));
     assert_eq!((&whole["status"], &whole["values"]), (&json!("completed"), &json!({"stage": "reserved"})));

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use tidelock::workflow::{Doing, Status};
+use tidelock::workflow::{RunActivity, RunStatus};
 
 use super::{APPROVED, Site};
 use crate::support::{stderr, stdout};
@@ -57,7 +57,7 @@ async fn a_run_may_begin_later() {
     let site = Site::new().await;
     site.run(&["start", "order", "--id", "o-1", "--after", "2h"], 0);
     let view = site.client.show("o-1").await.unwrap();
-    let Doing::Waits { until: Some(until) } = view.doing else { panic!("{view:?}") };
+    let RunActivity::Waits { until: Some(until) } = view.doing else { panic!("{view:?}") };
     assert_eq!(until.since(view.changed_at).as_secs(), 7_200);
 }
 
@@ -93,7 +93,7 @@ async fn whoever_waits_gets_what_the_run_brought() {
         tokio::task::yield_now().await;
     }
     site.client.signal("o-1", APPROVED, &true).await.unwrap();
-    site.ended("o-1", Status::Failed).await;
+    site.ended("o-1", RunStatus::Failed).await;
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
     assert!(

@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidelock::events::Context;
+use tidelock::events::EventMetadata;
 use tidelock::prelude::*;
 use tidelock::store::Event;
 
@@ -58,7 +58,7 @@ fn kept(event: &Event) -> (Key, StreamVersion, EventId, String, Payload, Option<
     (stream, version, id, name, payload, correlation)
 }
 
-fn told(events: &[Event]) -> Vec<(Key, StreamVersion, EventId, String, Payload, Option<String>)> {
+fn contents(events: &[Event]) -> Vec<(Key, StreamVersion, EventId, String, Payload, Option<String>)> {
     events.iter().map(kept).collect()
 }
 
@@ -89,11 +89,11 @@ async fn a_copy_has_the_same_events_in_the_same_order() {
     let report = to.json(&["import", "--yes", "--file", file.to_str().unwrap()]);
     assert_eq!((&report["imported"], &report["closed"]), (&json!(1_204), &json!(2)), "{report}");
     let (before, after) = (from.log().await, to.log().await);
-    assert_eq!(told(&after), told(&before));
+    assert_eq!(contents(&after), contents(&before));
     for stream in [r#"order("o-3")"#, "empty"] {
         assert!(to.store.stream(&stream.parse().unwrap()).await.unwrap().unwrap().closed_at.is_some());
     }
-    let context = Context::of(after.last().unwrap());
+    let context = EventMetadata::of(after.last().unwrap());
     assert_eq!(context.notes()["original_at"], json!(before.last().unwrap().at));
     assert_eq!(context.notes()["by"], "ann");
     assert!(after.last().unwrap().meta.as_str().contains("123456789012345678901"), "no digit is lost");
@@ -114,7 +114,7 @@ async fn a_copy_of_a_copy_remembers_the_first_time() {
     second.import(&first.export(&[]), &[], 0);
     third.import(&second.export(&[]), &[], 0);
     let at = json!(first.log().await[0].at);
-    assert_eq!(Context::of(&third.log().await[0]).notes()["original_at"], at);
+    assert_eq!(EventMetadata::of(&third.log().await[0]).notes()["original_at"], at);
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_file_that_has_grown_adds_what_is_new() {
     to.import(&from.export(&[]), &[], 0);
     from.append(r#"order("o-0")"#, "Paid", json!(1)).await;
     assert_eq!(to.counts(&from.export(&[]), &[]), (json!(1), json!(700)));
-    assert_eq!(told(&to.log().await), told(&from.log().await));
+    assert_eq!(contents(&to.log().await), contents(&from.log().await));
     let few = from.export(&["--prefix", r#"order("o-1")"#]);
     assert_eq!(to.counts(&few, &[]), (json!(0), json!(100)), "other batches than at first");
 }
@@ -270,9 +270,9 @@ async fn an_import_that_is_killed_has_done_whole_batches_and_can_be_repeated() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(told(&to.log().await), told(&from.log().await[..1_000]), "a beginning of the file");
+    assert_eq!(contents(&to.log().await), contents(&from.log().await[..1_000]), "a beginning of the file");
     assert_eq!(to.counts(&all, &[]), (json!(300), json!(1_000)));
-    assert_eq!(told(&to.log().await), told(&from.log().await));
+    assert_eq!(contents(&to.log().await), contents(&from.log().await));
 }
 
 #[tokio::test]
@@ -292,7 +292,7 @@ async fn two_imports_of_one_file_at_once_make_one_copy() {
         imported += report["imported"].as_u64().unwrap();
     }
     assert_eq!(imported, 2_000);
-    assert_eq!(told(&to.log().await), told(&from.log().await));
+    assert_eq!(contents(&to.log().await), contents(&from.log().await));
 }
 
 #[tokio::test]

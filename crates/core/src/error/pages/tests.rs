@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::{Explain, InvalidInput};
 use crate::id::{DocVersion, Epoch, Fence, Owner, StreamVersion};
 use crate::key::Key;
-use crate::lease::{LeaseError, LostReason, Waiter};
+use crate::lease::{LeaseError, LeaseWaiter, LostReason};
 use crate::model::batch::Expect;
 use crate::model::pattern::Pattern;
 use crate::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
@@ -51,10 +51,10 @@ fn each_example_is_the_real_message() {
         .chain(events())
         .chain(books())
         .chain(projections())
-        .chain(crate::workflow::pages_tests::examples().unwrap())
-        .chain(crate::schedule::pages_tests::examples())
-        .chain(crate::edge::pages_tests::examples().unwrap())
-        .chain(crate::outbox::pages_tests::examples());
+        .chain(crate::workflow::error_pages_tests::examples().unwrap())
+        .chain(crate::schedule::error_pages_tests::examples())
+        .chain(crate::idempotency::error_pages_tests::examples().unwrap())
+        .chain(crate::outbox::error_pages_tests::examples());
     for error in errors {
         let code = error.code().as_str();
         let example = example(code).unwrap_or_else(|| panic!("{code} has no page with an example"));
@@ -62,7 +62,7 @@ fn each_example_is_the_real_message() {
         checked.push(code);
     }
     checked.sort_unstable();
-    // The crates `tidelock-sealed`, `tidelock-edge` and `tidelock-server` check their own pages.
+    // The crates `tidelock-sealed`, `tidelock-http` and `tidelock-server` check their own pages.
     let elsewhere = |code: &str| ["TL09", "TL121", "TL13"].iter().any(|start| code.starts_with(start));
     let codes: Vec<&str> = all().iter().map(|(code, _)| *code).filter(|code| !elsewhere(code)).collect();
     assert_eq!(checked, codes);
@@ -218,17 +218,22 @@ fn failures() -> Examples {
 }
 
 fn locks() -> Examples {
-    use crate::authority::UpdateError;
-    use crate::lock::{Busy, Cycle, Link, LockClass, LockError, LockKey, LockKeyError, Task};
+    use crate::external_update::UpdateError;
+    use crate::lock::{Busy, Cycle, CycleLink, LockClass, LockError, LockKey, LockKeyError, TaskId};
     static CART: LockClass = LockClass::new("cart").rank(10);
     static STOCK: LockClass = LockClass::new("stock").rank(20);
     static GRAPH: LockClass = LockClass::new("graph");
     let here = std::panic::Location::caller();
     let term = |functor: &'static LockClass, name: &str| -> LockKey { functor.key([name]).unwrap() };
     let (cart, stock) = (term(&CART, "user-17"), term(&STOCK, "apples"));
-    let (one, other) = (Task::numbered(12), Task::numbered(15));
-    let link =
-        |task, term: &LockKey, holder| Link { task, term: term.clone(), asked: here, holder, held: here };
+    let (one, other) = (TaskId::numbered(12), TaskId::numbered(15));
+    let link = |task, term: &LockKey, holder| CycleLink {
+        task,
+        term: term.clone(),
+        asked: here,
+        holder,
+        held: here,
+    };
     let cycle = Cycle(vec![link(one, &stock, other), link(other, &cart, one)]);
     let state = |waiting| Busy { held: Some(here), holders: 1, waiting };
     let all = [
@@ -269,7 +274,7 @@ fn leases() -> Examples {
     let since = Timestamp::from_micros(1_000_000_000_000_000);
     let until = Timestamp::from_micros(1_000_000_060_000_000);
     let owner = Owner::new("worker-2/9f86d081884c-7").unwrap();
-    let waiter = Waiter { owner: owner.clone(), since };
+    let waiter = LeaseWaiter { owner: owner.clone(), since };
     let reason = LostReason::Taken { by: owner.clone(), fence: Fence(9) };
     let all = [
         LeaseError::Held { key: key.clone(), owner, since, until, fence: Fence(9) },
@@ -351,24 +356,27 @@ fn events() -> Examples {
 }
 
 fn books() -> Examples {
-    use crate::books::{BooksError, Removal, Way};
-    use crate::reactions::{Pending, Waits};
+    use crate::archive::{ArchiveError, ArchiveMode, Removal};
+    use crate::reactions::{Pending, PendingReason};
     let stream = || key(r#"stock("apples")"#);
     let pending = |reaction: &str, waits| Pending { reaction: reaction.to_owned(), key: stream(), waits };
     let full = std::io::Error::other("the disk is full");
     let all = [
-        BooksError::Pending {
+        ArchiveError::Pending {
             stream: stream(),
-            pending: vec![pending("reserve-stock", Waits::Worker), pending("send-mail", Waits::Unblocking)],
+            pending: vec![
+                pending("reserve-stock", PendingReason::Worker),
+                pending("send-mail", PendingReason::Unblocking),
+            ],
         },
-        BooksError::Archive {
+        ArchiveError::Archive {
             stream: stream(),
             first: StreamVersion(500),
             last: StreamVersion(999),
             error: std::sync::Arc::new(full),
         },
-        BooksError::UnderWay { stream: stream(), was: Way::Restart, asked: Way::Tombstone },
-        BooksError::Removal { stream: key(r#"account("ann")"#), begun: Removal::Discard },
+        ArchiveError::UnderWay { stream: stream(), was: ArchiveMode::Restart, asked: ArchiveMode::Tombstone },
+        ArchiveError::Removal { stream: key(r#"account("ann")"#), begun: Removal::Discard },
     ];
     boxed(all)
 }

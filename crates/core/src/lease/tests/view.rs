@@ -16,7 +16,7 @@ async fn a_view_shows_holder_note_age_and_line() {
     assert_eq!(view.note.as_deref(), Some("nightly report"));
     assert_eq!(view.age(), Some(view.now.since(holder.since)));
     assert_eq!((view.takeovers, view.has_ended(), view.stolen), (0, false, None));
-    assert_eq!(view.waiters.iter().map(|w| given(&w.owner)).collect::<Vec<_>>(), ["two", "three"]);
+    assert_eq!(view.waiters.iter().map(|w| given_part(&w.owner)).collect::<Vec<_>>(), ["two", "three"]);
     held.release().await.unwrap();
     let next = in_time("the next", first).await.unwrap().unwrap();
     assert_eq!(view_of(&store, &lock).await.unwrap().note, None, "a note goes with its holder");
@@ -72,8 +72,8 @@ async fn leases_are_listed_in_pages_and_nothing_else_is() {
 async fn a_long_line_is_read_as_a_whole() {
     let (store, lock) = (store(), key("long-line"));
     for i in 0..40 {
-        let place = names::place(&lock).unwrap();
-        let claim = Claim::named(&owner(&format!("w{i}/x")), &place, &names::waits().unwrap(), LONG);
+        let place = keys::place(&lock).unwrap();
+        let claim = Claim::named(&owner(&format!("w{i}/x")), &place, &keys::waits().unwrap(), LONG);
         store.claim(claim).await.unwrap();
     }
     let waiters = waiting(&store, &lock).await;
@@ -85,12 +85,12 @@ async fn names_lead_from_a_key_to_its_lease_and_back() {
     let store = store();
     let odd = Key::of("k", &["a,b".into(), 7.into(), uuid::Uuid::nil().into()]).unwrap();
     for lock in [odd, Key::single("alone").unwrap()] {
-        assert_eq!(names::leased_key(&names::row_of(&lock).unwrap()), Some(lock.clone()));
+        assert_eq!(keys::leased_key(&keys::row_of(&lock).unwrap()), Some(lock.clone()));
         let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
         assert_eq!(view_of(&store, &lock).await.unwrap().key, lock);
         drop(held);
     }
-    assert_eq!(names::leased_key(&key("x")), None);
+    assert_eq!(keys::leased_key(&key("x")), None);
     let long = owner(&"ü".repeat(100));
     let unique = crate::worker::unique_owner(Some(&long)).unwrap();
     assert_ne!(unique, crate::worker::unique_owner(Some(&long)).unwrap());

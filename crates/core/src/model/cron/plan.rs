@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, Span, Timetable};
+use super::{Progress, Recurrence, Span};
 use crate::clock::{Timestamp, millis};
 use crate::model::retry::RetryPolicy;
 
@@ -38,9 +38,9 @@ pub enum Overlap {
 
 /// The input of [`plan`](plan()): the state of a task.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct ScheduleState<'a> {
     /// The fire times of the task.
-    pub timetable: &'a Timetable,
+    pub timetable: &'a Recurrence,
     /// The progress of the task.
     pub progress: &'a Progress,
     /// The policy for missed fires.
@@ -55,7 +55,7 @@ pub struct Situation<'a> {
 
 /// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum ScheduleAction {
     /// Waits. `until` is `None` when no fire is left.
     Wait {
         /// The time of the next decision.
@@ -86,27 +86,27 @@ const COUNTED: u32 = 1_000;
 
 /// Decides the next action.
 #[must_use]
-pub fn plan(situation: &Situation<'_>, now: Timestamp) -> Plan {
-    let Situation { timetable, catch_up, overlap, busy, retry, .. } = *situation;
+pub fn plan(situation: &ScheduleState<'_>, now: Timestamp) -> ScheduleAction {
+    let ScheduleState { timetable, catch_up, overlap, busy, retry, .. } = *situation;
     let mut progress = situation.progress.clone();
-    progress.look(now);
+    progress.observe(now);
     let retry_has_come = retry.is_some_and(|retry| retry.has_come(now));
     let mut skipped = 0;
     loop {
         let first = progress.next(timetable);
         let Some(first) = first.filter(|fire| timetable.due(*fire).has_come(now)) else {
             if retry_has_come {
-                return Plan::Retry { progress };
+                return ScheduleAction::Retry { progress };
             }
             let until = first.map(|fire| timetable.due(fire)).into_iter().chain(retry).min();
-            return Plan::Wait { until, progress, skipped };
+            return ScheduleAction::Wait { until, progress, skipped };
         };
         if let (Some(retry), CatchUp::All(_)) = (retry, catch_up) {
             // All fires run, one after the other, so none supersedes the one that failed.
             return if retry_has_come {
-                Plan::Retry { progress }
+                ScheduleAction::Retry { progress }
             } else {
-                Plan::Wait { until: Some(retry), progress, skipped }
+                ScheduleAction::Wait { until: Some(retry), progress, skipped }
             };
         }
         let due = timetable.due(first);
@@ -124,7 +124,7 @@ pub fn plan(situation: &Situation<'_>, now: Timestamp) -> Plan {
             Ok(Some(fire)) => {
                 skipped += between(timetable, &progress, fire);
                 progress.run(timetable, fire);
-                return Plan::Fire { fire, progress, skipped };
+                return ScheduleAction::Fire { fire, progress, skipped };
             }
             Err(Some(last)) => last,
             Ok(None) | Err(None) => first,
@@ -143,7 +143,7 @@ pub fn retry_at(policy: &RetryPolicy, attempt: u32, ended: Timestamp) -> Option<
 
 /// Returns the fire to run among those that have come, or else the last one to skip.
 fn choose(
-    timetable: &Timetable,
+    timetable: &Recurrence,
     progress: &Progress,
     catch_up: CatchUp,
     now: Timestamp,
@@ -174,7 +174,7 @@ fn choose(
 
 /// Returns the last open fire that is due at an instant. The search starts close to the instant, because there may be
 /// many.
-fn latest(timetable: &Timetable, progress: &Progress, bound: Timestamp) -> Option<Timestamp> {
+fn latest(timetable: &Recurrence, progress: &Progress, bound: Timestamp) -> Option<Timestamp> {
     let mut reach = Duration::from_mins(10);
     loop {
         let start = progress.cursor.max(before(bound, reach));
@@ -192,7 +192,7 @@ fn latest(timetable: &Timetable, progress: &Progress, bound: Timestamp) -> Optio
 }
 
 /// Returns the number of open fires before the given one.
-fn between(timetable: &Timetable, progress: &Progress, fire: Timestamp) -> u32 {
+fn between(timetable: &Recurrence, progress: &Progress, fire: Timestamp) -> u32 {
     let (mut count, mut at) = (0, progress.cursor);
     while count < COUNTED
         && let Some(next) = progress.next_after(timetable, at)

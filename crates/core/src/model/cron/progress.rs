@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Timetable;
+use super::Recurrence;
 use crate::clock::Timestamp;
 
 /// The maximum number of spans. Beyond it the oldest are joined, and skipped fires between them stay skipped.
@@ -47,19 +47,19 @@ impl Progress {
     }
 
     /// Observes the current time. If the clock has gone back, later fires are open again unless they have run.
-    pub fn look(&mut self, now: Timestamp) {
+    pub fn observe(&mut self, now: Timestamp) {
         self.cursor = self.cursor.min(now);
     }
 
     /// Returns the first open fire.
     #[must_use]
-    pub fn next(&self, timetable: &Timetable) -> Option<Timestamp> {
+    pub fn next(&self, timetable: &Recurrence) -> Option<Timestamp> {
         self.next_after(timetable, self.cursor)
     }
 
     /// Returns the first fire after an instant that has not run.
     #[must_use]
-    pub fn next_after(&self, timetable: &Timetable, after: Timestamp) -> Option<Timestamp> {
+    pub fn next_after(&self, timetable: &Recurrence, after: Timestamp) -> Option<Timestamp> {
         let mut after = after;
         loop {
             let fire = timetable.next(after)?;
@@ -71,7 +71,7 @@ impl Progress {
     }
 
     /// Records that a fire runs. Earlier open fires are skipped.
-    pub fn run(&mut self, timetable: &Timetable, fire: Timestamp) {
+    pub fn run(&mut self, timetable: &Recurrence, fire: Timestamp) {
         let passed_over = self.next(timetable).is_some_and(|first| first < fire);
         let just_before = Timestamp::from_micros(fire.as_micros().saturating_sub(1));
         let after = if passed_over { just_before } else { self.cursor.min(just_before) };

@@ -14,8 +14,8 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn table(when: &str) -> Timetable {
-    Timetable::new("task", when.parse().unwrap(), Zone::utc())
+fn table(when: &str) -> Recurrence {
+    Recurrence::new("task", when.parse().unwrap(), Zone::utc())
 }
 
 fn fires(when: &str, after: &str, count: usize) -> Vec<String> {
@@ -45,7 +45,7 @@ fn c7_days_are_either_or_and_days_that_never_come_are_refused() {
     assert_eq!(fires("0 0 29 2 *", "2096-03-01T00:00:00Z", 1), ["2104-02-29T00:00"], "2100 is no leap year");
     assert_eq!(fires("0 0 29 2 *", "2026-01-01T00:00:00Z", 2), ["2028-02-29T00:00", "2032-02-29T00:00"]);
     for never in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 31 2 *"] {
-        let refused = never.parse::<When>().unwrap_err();
+        let refused = never.parse::<Trigger>().unwrap_err();
         assert!(refused.to_string().contains("there is no such day"), "{refused}");
     }
 }
@@ -70,7 +70,7 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
         "@every 1ms",
     ];
     for text in wrong {
-        let refused = text.parse::<When>().unwrap_err();
+        let refused = text.parse::<Trigger>().unwrap_err();
         assert!(matches!(&refused, CronError::Expression { reason, .. } if !reason.is_empty()), "{refused}");
     }
     assert!(matches!(Zone::parse("Mars/Olympus"), Err(CronError::Zone { .. })));
@@ -81,13 +81,13 @@ fn times_read_as_they_are_written() {
     for text in
         ["30 2 * * *", "@daily", "@every 10m", "@every 36h", "@every 1s 500ms", "@at 2026-03-29T01:00:00Z"]
     {
-        assert_eq!(text.parse::<When>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<Trigger>().unwrap().to_string(), text);
     }
-    assert_eq!("  5   4 * *  SUN ".parse::<When>().unwrap().to_string(), "5 4 * * SUN");
-    assert_eq!("@every 90000ms".parse::<When>().unwrap().to_string(), "@every 1m 30s");
-    assert_eq!("@every 5 minutes".parse::<When>().unwrap().to_string(), "@every 5m");
+    assert_eq!("  5   4 * *  SUN ".parse::<Trigger>().unwrap().to_string(), "5 4 * * SUN");
+    assert_eq!("@every 90000ms".parse::<Trigger>().unwrap().to_string(), "@every 1m 30s");
+    assert_eq!("@every 5 minutes".parse::<Trigger>().unwrap().to_string(), "@every 5m");
     assert_eq!(
-        "@at 2026-03-29T03:00:00+02:00".parse::<When>().unwrap().to_string(),
+        "@at 2026-03-29T03:00:00+02:00".parse::<Trigger>().unwrap().to_string(),
         "@at 2026-03-29T01:00:00Z"
     );
 }
@@ -95,7 +95,7 @@ fn times_read_as_they_are_written() {
 #[test]
 fn intervals_are_counted_from_their_anchor() {
     let mut table = table("@every 1m 30s");
-    assert_eq!("@every 5 minutes".parse::<When>().unwrap().to_string(), "@every 5m");
+    assert_eq!("@every 5 minutes".parse::<Trigger>().unwrap().to_string(), "@every 5m");
     table.anchor = at("2026-01-01T00:00:10Z");
     assert_eq!(table.next(table.anchor), Some(at("2026-01-01T00:01:40Z")));
     assert_eq!(table.next(at("2026-01-01T00:01:40Z")), Some(at("2026-01-01T00:03:10Z")));
@@ -117,14 +117,14 @@ fn spread_and_jitter_are_the_same_whoever_asks() {
     let spread = table.due(fires[0]).since(fires[0]);
     assert!(fires.iter().all(|fire| table.due(*fire).since(*fire) == spread), "spread is one for all");
     let others: std::collections::BTreeSet<_> =
-        (0..50).map(|i| Timetable { name: format!("task-{i}"), ..table.clone() }.due(fires[0])).collect();
+        (0..50).map(|i| Recurrence { name: format!("task-{i}"), ..table.clone() }.due(fires[0])).collect();
     assert!(others.len() == 50, "names are spread");
     assert_eq!(table.due(at("2026-01-01T00:00:00Z")), at("2026-01-01T00:00:48.358101Z"), "it never changes");
 }
 
 /// A task under test, with runs that take no time.
 struct Looked {
-    table: Timetable,
+    table: Recurrence,
     progress: Progress,
     catch_up: CatchUp,
     overlap: Overlap,
@@ -140,10 +140,10 @@ impl Looked {
         Self { table, progress, catch_up, overlap, busy, retry }
     }
 
-    fn plan(&self, now: Timestamp) -> Plan {
+    fn plan(&self, now: Timestamp) -> ScheduleAction {
         let Self { table, progress, catch_up, overlap, busy, retry } = self;
         let (catch_up, overlap, busy, retry) = (*catch_up, *overlap, *busy, *retry);
-        plan(&Situation { timetable: table, progress, catch_up, overlap, busy, retry }, now)
+        plan(&ScheduleState { timetable: table, progress, catch_up, overlap, busy, retry }, now)
     }
 
     /// Returns the runs at an instant, until the plan is to wait.
@@ -151,16 +151,16 @@ impl Looked {
         let mut runs = Vec::new();
         loop {
             match self.plan(at(now)) {
-                Plan::Wait { progress, until, .. } => {
+                ScheduleAction::Wait { progress, until, .. } => {
                     assert!(until.is_none_or(|until| until > at(now)), "it would spin: {until:?}");
                     self.progress = progress;
                     return runs;
                 }
-                Plan::Retry { progress } => {
+                ScheduleAction::Retry { progress } => {
                     (self.progress, self.retry) = (progress, None);
                     runs.push("retry".to_owned());
                 }
-                Plan::Fire { fire, progress, .. } => {
+                ScheduleAction::Fire { fire, progress, .. } => {
                     assert!(runs.len() < 1_000, "it does not end");
                     (self.progress, self.retry) = (progress, None);
                     runs.push(fire.to_string().replace(":00.000000Z", ""));
@@ -202,7 +202,9 @@ fn c2_an_outage_is_caught_up_as_the_policy_says() {
     let mut none = Looked { catch_up: CatchUp::None(MINUTE), ..hours() };
     assert!(none.runs("2026-01-01T12:30:00Z").is_empty());
     assert_eq!(none.runs("2026-01-01T14:00:59Z"), ["2026-01-01T14:00"]);
-    let Plan::Fire { skipped, .. } = hours().plan(at("2026-01-01T12:30:00Z")) else { panic!("it is due") };
+    let ScheduleAction::Fire { skipped, .. } = hours().plan(at("2026-01-01T12:30:00Z")) else {
+        panic!("it is due")
+    };
     assert_eq!(skipped, 5);
 }
 
@@ -238,19 +240,24 @@ fn c4_a_retry_comes_at_its_time_unless_a_fire_comes_first() {
     let mut looked = Looked::new("*/10 * * * *", begin);
     looked.runs(begin);
     looked.retry = Some(at("2026-01-01T00:05:00Z"));
-    let Plan::Wait { until, .. } = looked.plan(at("2026-01-01T00:04:59Z")) else { panic!("it waits") };
+    let ScheduleAction::Wait { until, .. } = looked.plan(at("2026-01-01T00:04:59Z")) else {
+        panic!("it waits")
+    };
     assert_eq!(until, looked.retry);
-    assert!(matches!(looked.plan(at("2026-01-01T00:05:00Z")), Plan::Retry { .. }));
+    assert!(matches!(looked.plan(at("2026-01-01T00:05:00Z")), ScheduleAction::Retry { .. }));
     looked.retry = Some(at("2026-01-01T00:15:00Z"));
     assert_eq!(looked.runs("2026-01-01T00:10:00Z"), ["2026-01-01T00:10"], "and the retry is gone");
     assert!(looked.runs("2026-01-01T00:15:00Z").is_empty());
 
     let all = Looked { catch_up: CatchUp::All(HOUR), retry: Some(at("2026-01-01T00:15:00Z")), ..looked };
-    let Plan::Wait { until, .. } = all.plan(at("2026-01-01T00:11:00Z")) else {
+    let ScheduleAction::Wait { until, .. } = all.plan(at("2026-01-01T00:11:00Z")) else {
         panic!("it waits for the retry")
     };
     assert_eq!(until, all.retry);
-    assert!(matches!(all.plan(at("2026-01-01T00:15:00Z")), Plan::Retry { .. }), "none takes its place");
+    assert!(
+        matches!(all.plan(at("2026-01-01T00:15:00Z")), ScheduleAction::Retry { .. }),
+        "none takes its place"
+    );
 
     let policy = RetryPolicy { max_attempts: 3, base: MINUTE, factor: 2.0, cap: HOUR };
     assert_eq!(retry_at(&policy, 1, at(begin)), Some(at(begin).after(MINUTE)));

@@ -27,7 +27,7 @@ fn t6_a_refused_batch_leaves_no_trace() {
         .append(&key("s"), Expect::Absent, [event(), event()])
         .put(&key("d"), Expect::Exact(DocVersion(1)), number(2))
         .merge(&key("d"), [Delta::inc("", 5)])
-        .enqueue(NewWork::once(key("w"), lane()))
+        .enqueue(NewWork::once(key("w"), queue_name()))
         .close(&key("s2"), Expect::Any)
         .put(&key("d"), Expect::Exact(DocVersion(9)), number(3));
     let refusal = desk.apply(&batch, NOW).unwrap_err();

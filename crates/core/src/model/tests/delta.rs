@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::super::delta::{Delta, Misfit};
+use super::super::delta::{Delta, DeltaError};
 use super::super::draft::Draft;
 use crate::payload::Payload;
 
 /// Returns the text after a delta, and checks its length against the draft.
-fn merged(before: &str, delta: &Delta) -> Result<String, Misfit> {
+fn merged(before: &str, delta: &Delta) -> Result<String, DeltaError> {
     let mut draft = Draft::of(&Payload::from_json(before).unwrap());
     draft.apply(delta)?;
     let after = draft.payload();

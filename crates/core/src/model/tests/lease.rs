@@ -36,7 +36,7 @@ fn k3_a_stale_fence_may_do_nothing_at_all() {
         b().renew(&stale, TTL),
         b().release(&stale),
         b().guard_lease(&stale),
-        b().enqueue(NewWork::once(key("other"), lane())).guard_lease(&stale),
+        b().enqueue(NewWork::once(key("other"), queue_name())).guard_lease(&stale),
     ];
     for batch in attempts {
         let refusal = desk.apply(&batch, NOW.after(TTL)).unwrap_err();

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::batch::{Batch, Expect, NewEvent, NewWork, Operation, Selection};
 use super::super::delta::Delta;
+use super::super::json_size::Measure;
 use super::super::limits;
-use super::super::measure::Measure;
 use super::*;
 use crate::error::{Explain as _, InvalidInput};
 use crate::id::{EventType, Position};
@@ -94,7 +94,7 @@ fn everything_that_is_counted_has_its_limit() {
 fn positions_fit_a_signed_number() {
     let lease = Lease { key: key("w"), fence: Fence(1), owner: None };
     let both = |position| {
-        let work = NewWork { position: Some(position), ..NewWork::standing(key("w"), lane()) };
+        let work = NewWork { position: Some(position), ..NewWork::standing(key("w"), queue_name()) };
         [Batch::new().advance(&lease, position), Batch::new().enqueue(work)]
     };
     for batch in both(Position(i64::MAX as u64)) {
@@ -107,7 +107,7 @@ fn positions_fit_a_signed_number() {
 
 #[test]
 fn a_claim_is_bounded_by_all_its_events() {
-    let claim = |rows, events| Claim::lanes(&owner("w"), [lane()], rows, TTL).with_events(events);
+    let claim = |rows, events| Claim::queues(&owner("w"), [queue_name()], rows, TTL).with_events(events);
     for (rows, events) in [(1_000, 10), (1, 10_000), (1_000, 0)] {
         claim(rows, events).validate().unwrap();
     }

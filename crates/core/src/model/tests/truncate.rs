@@ -1,10 +1,10 @@
 //! Truncates: only a prefix of a stream is removed, entirely or not at all, and no number is ever assigned again.
 
 use super::super::batch::{Batch, Expect, NewEvent};
-use super::super::facts::Truncated;
 use super::super::limits::TRUNCATE_EVENTS;
 use super::super::refusal::Refusal;
 use super::super::rows::StreamRow;
+use super::super::working_set::Truncated;
 use super::*;
 use crate::error::{Explain as _, Retry};
 use crate::id::{EventType, StreamVersion};

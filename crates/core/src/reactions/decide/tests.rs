@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::stored::{Facts, Standing};
+use super::super::stored::{DefinitionContent, DefinitionState};
 use super::*;
 use crate::clock::Timestamp;
 use crate::id::{EventId, StreamVersion};
@@ -24,9 +24,14 @@ fn event(position: u64, stream: &str, event_type: &str) -> Event {
 }
 
 fn stored(interest: &Interest, generation: u64) -> Stored {
-    let lane = crate::id::Lane::new("r").unwrap();
-    let facts =
-        Facts { keyed: false, interest: interest.clone(), lane, revision: 1, shapes: BTreeMap::new() };
+    let lane = crate::id::QueueName::new("r").unwrap();
+    let facts = DefinitionContent {
+        keyed: false,
+        interest: interest.clone(),
+        lane,
+        revision: 1,
+        shapes: BTreeMap::new(),
+    };
     Stored { generation, ..Stored::first(&facts) }
 }
 
@@ -143,7 +148,7 @@ fn events_of_a_chosen_key_are_copied_in_order() {
     let routing =
         Routing { name: "r", stored: &stored(&interest, 4), to: Some(&to), upcasters: &Upcasters::default() };
     let plan = routing.plan(&[event(3, "a", "Placed"), event(4, "b", "Paid"), event(7, "b", "Sent")]);
-    let inbox = names::inbox("r", 4, &Key::single("all").unwrap()).unwrap();
+    let inbox = keys::inbox("r", 4, &Key::single("all").unwrap()).unwrap();
     assert_eq!(plan.wakes.values().map(|w| &w.follow).collect::<Vec<_>>(), [&inbox]);
     assert_eq!(plan.copies.keys().collect::<Vec<_>>(), [&inbox]);
     assert_eq!((plan.copies[&inbox].len(), plan.events, plan.covered), (2, 2, 3));
@@ -203,10 +208,10 @@ fn an_added_type_counts_from_where_it_was_added() {
     };
     let (first, second) = (of(&["Placed"]), of(&["Cancelled", "Placed"]));
     let added = Stored::first(&first).replaced_by(&second);
-    assert!(!added.is_complete() && added.standing_of(&second) == Standing::Preparing);
-    assert_eq!(added.standing_of(&first), Standing::Superseded);
+    assert!(!added.is_complete() && added.standing_of(&second) == DefinitionState::Preparing);
+    assert_eq!(added.standing_of(&first), DefinitionState::Superseded);
     let added = added.completed(Position(5));
-    assert_eq!(added.standing_of(&second), Standing::Current);
+    assert_eq!(added.standing_of(&second), DefinitionState::Current);
     let wants = |stored: &Stored, name| [5, 6].map(|position| stored.wants(&event(position, "a", name)));
     assert_eq!(wants(&added, "Cancelled"), [false, true]);
     assert_eq!(wants(&added, "Placed"), [true, true]);
@@ -223,11 +228,14 @@ fn an_added_type_counts_from_where_it_was_added() {
 fn an_ended_definition_is_followed_by_another_one_only() {
     let facts = stored(&Interest::default(), 3).facts;
     let ended = Stored { state: super::super::stored::State::Ended, ..stored(&Interest::default(), 3) };
-    assert_eq!(ended.standing_of(&facts), Standing::Ended);
-    let next = Facts { revision: 2, ..facts.clone() };
+    assert_eq!(ended.standing_of(&facts), DefinitionState::Ended);
+    let next = DefinitionContent { revision: 2, ..facts.clone() };
     let begun = ended.replaced_by(&next);
-    assert_eq!((begun.number, begun.generation, begun.standing_of(&next)), (2, 4, Standing::Preparing));
-    assert_eq!(begun.standing_of(&facts), Standing::Superseded);
+    assert_eq!(
+        (begun.number, begun.generation, begun.standing_of(&next)),
+        (2, 4, DefinitionState::Preparing)
+    );
+    assert_eq!(begun.standing_of(&facts), DefinitionState::Superseded);
     assert!(begun.wants(&event(1, "a", "Placed")));
 }
 

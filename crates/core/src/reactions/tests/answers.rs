@@ -73,7 +73,7 @@ async fn lost_answers_do_nothing_twice_and_leave_nothing_out() {
             for n in 0..40 {
                 append(&sound, &key("s"), [n]).await;
             }
-            in_time("it settles", running.settle()).await.unwrap();
+            in_time("it settles", running.quiesce()).await.unwrap();
             assert_eq!(noted(&sound).await, (0..40).collect::<Vec<_>>(), "{fate:?}, chosen keys: {chosen}");
             assert!(lossy.count.load(Ordering::SeqCst) > 10, "answers were lost");
             running.shutdown().await;

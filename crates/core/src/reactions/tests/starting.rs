@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 use crate::error::Explain as _;
 use crate::failure::Failure;
-use crate::id::Lane;
-use crate::reactions::{Operator, ReactionsError, Which};
+use crate::id::QueueName;
+use crate::reactions::{Operator, ReactionFilter, ReactionsError};
 
 async fn refused(reactions: Reactions) -> ReactionsError {
     reactions.start().await.map(drop).unwrap_err()
@@ -42,13 +42,13 @@ async fn a_reaction_cannot_choose_keys_where_it_followed_streams() {
     let (store, stream) = (store(), key("s"));
     append(&store, &stream, 0..3).await;
     let running = reactions(&store).with(noting("r")).start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
     let choosing = || reactions(&store).with(noting("r").to(|_| Some(key("all"))));
     assert!(matches!(refused(choosing()).await, ReactionsError::Changed { .. }));
     assert_eq!(Operator::new(store.clone()).reset_reaction("r").await, Ok(1));
     let running = choosing().start().await.unwrap();
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&store).await, [0, 1, 2, 0, 1, 2]);
     running.shutdown().await;
     assert!(matches!(refused(reactions(&store).with(noting("r"))).await, ReactionsError::Changed { .. }));
@@ -60,13 +60,13 @@ async fn rows_that_have_something_to_do_move_to_a_new_lane() {
     append(&store, &stream, 0..3).await;
     let bad = Reaction::new("r").each(async |_, _| Err::<(), _>(Failure::permanent("no")));
     let running = reactions(&store).with(bad).start().await.unwrap();
-    assert_eq!(running.settle().await.unwrap().blocked, 1);
+    assert_eq!(running.quiesce().await.unwrap().blocked, 1);
     running.shutdown().await;
-    let lane = Lane::new("elsewhere").unwrap();
-    let running = reactions(&store).with(noting("r").lane(lane.clone())).start().await.unwrap();
+    let lane = QueueName::new("elsewhere").unwrap();
+    let running = reactions(&store).with(noting("r").queue(lane.clone())).start().await.unwrap();
     assert_eq!(row(&store, "r", &stream).await.lane, lane);
-    assert_eq!(Operator::new(store.clone()).unblock(&Which::blocked()).await, Ok(1));
-    running.settle().await.unwrap();
+    assert_eq!(Operator::new(store.clone()).unblock(&ReactionFilter::blocked()).await, Ok(1));
+    running.quiesce().await.unwrap();
     assert_eq!(noted(&store).await, [0, 1, 2]);
     running.shutdown().await;
 }
@@ -74,21 +74,21 @@ async fn rows_that_have_something_to_do_move_to_a_new_lane() {
 #[tokio::test]
 async fn rows_of_reactions_that_are_not_known_here_are_put_off() {
     let (store, stream) = (store(), key("s"));
-    let lane = || Lane::new("shared").unwrap();
-    let both = reactions(&store).with(noting("known").lane(lane())).with(noting("unknown").lane(lane()));
+    let lane = || QueueName::new("shared").unwrap();
+    let both = reactions(&store).with(noting("known").queue(lane())).with(noting("unknown").queue(lane()));
     let running = both.start().await.unwrap();
     append(&store, &stream, [0]).await;
-    running.settle().await.unwrap();
+    running.quiesce().await.unwrap();
     running.shutdown().await;
-    let job = names::row("unknown", &stream).unwrap();
+    let job = keys::row("unknown", &stream).unwrap();
     store.apply(Batch::new().enqueue(NewWork::standing(job, lane()))).await.unwrap();
-    let running = reactions(&store).with(noting("known").lane(lane())).start().await.unwrap();
+    let running = reactions(&store).with(noting("known").queue(lane())).start().await.unwrap();
     let now = store.now().await.unwrap();
     until("it is put off", async || row(&store, "unknown", &stream).await.due.is_some_and(|due| due > now))
         .await;
     let row = row(&store, "unknown", &stream).await;
     assert_eq!((row.attempts, row.blocked), (0, None), "it is not its fault");
     assert_eq!(noted(&store).await, [0, 0]);
-    in_time("others settle", running.settle()).await.unwrap();
+    in_time("others settle", running.quiesce()).await.unwrap();
     running.shutdown().await;
 }

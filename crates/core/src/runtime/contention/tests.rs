@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Contention, Turn};
+use super::{Contention, WriteTurn};
 
 const MILLI: Duration = Duration::from_millis(1);
 const LENGTH: Duration = Duration::from_secs(10);
@@ -98,10 +98,10 @@ impl Writer {
 
     fn start(&mut self, record: u64) {
         match self.contention.next(self.at) {
-            Turn::Write => self.attempt(self.carried.unwrap_or(record)),
-            Turn::Read => self.attempt(record),
-            Turn::Gap(gap) => self.step = Step::Gap(self.at + gap),
-            Turn::Wait => {
+            WriteTurn::Write => self.attempt(self.carried.unwrap_or(record)),
+            WriteTurn::Read => self.attempt(record),
+            WriteTurn::Gap(gap) => self.step = Step::Gap(self.at + gap),
+            WriteTurn::Wait => {
                 self.carried = None;
                 self.at += self.contention.pause(self.at);
                 self.step = Step::Wait;

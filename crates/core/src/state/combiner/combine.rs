@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 
-use super::notify::Told;
+use super::notify::WriteReport;
 use super::storage::{Plan, Wrote, version_of};
-use super::{Carried, Check, Combiner, Known, Pending, Ran};
+use super::{CachedRecord, Carried, Check, Combiner, Pending, Ran};
 use crate::id::{DocVersion, OpId};
 use crate::runtime::backoff::CONFLICT;
 use crate::runtime::panic::{discard, isolate, reason};
-use crate::state::Outcome;
+use crate::state::WriteOutcome;
 use crate::state::codec::Value;
 use crate::state::error::StateError;
-use crate::state::mutator::{End, Running};
+use crate::state::mutator::{End, StartedMutation};
 use crate::store::ApplyError;
 
 /// A write that succeeded.
@@ -46,7 +46,7 @@ impl<T: Value> Combiner<T> {
 
     /// Writes a group. Returns its halves when the store rejects the combined value. The caller then writes them one
     /// after the other, so that a rejected value fails only its own mutation.
-    async fn mutate_group(&self, mut waiting: Vec<Ran<T>>, known: &mut Known<T>) -> Option<Halves<T>> {
+    async fn mutate_group(&self, mut waiting: Vec<Ran<T>>, known: &mut CachedRecord<T>) -> Option<Halves<T>> {
         let (mut attempts, mut careful, begun) = (0, false, Instant::now());
         loop {
             waiting = wanted(waiting);
@@ -179,8 +179,8 @@ impl<T: Value> Combiner<T> {
         const WHAT: &str = "the mutator";
         let running = isolate(WHAT, || ran.mutator.run(input, &ran.within));
         let mut running = match running.map_err(|reason| self.panicked(reason))? {
-            Running::Now(changed) => return Ok(changed),
-            Running::Later(running) => running,
+            StartedMutation::Now(changed) => return Ok(changed),
+            StartedMutation::Later(running) => running,
         };
         let changed = tokio::select! {
             changed = AssertUnwindSafe(running.as_mut()).catch_unwind() => changed,
@@ -225,8 +225,8 @@ impl<T: Value> Combiner<T> {
     ) -> Option<Carried<T>> {
         let Done { plan, version, attempts, begun } = done;
         let outcome = match plan {
-            Plan::Confirm(_) => Outcome::Unchanged { version },
-            Plan::Put(..) | Plan::Delete(_) => Outcome::Committed { version },
+            Plan::Confirm(_) => WriteOutcome::Unchanged { version },
+            Plan::Put(..) | Plan::Delete(_) => WriteOutcome::Committed { version },
         };
         let new = match &plan {
             Plan::Confirm(_) => base.found.as_ref().map(|(_, value)| value),
@@ -234,7 +234,7 @@ impl<T: Value> Combiner<T> {
             Plan::Delete(_) => None,
         };
         let old = base.found.as_ref().map(|(_, value)| value);
-        self.observed(waiting.iter(), Told { old, new, outcome, attempts, begun });
+        self.observed(waiting.iter(), WriteReport { old, new, outcome, attempts, begun });
         for mut ran in waiting {
             let end = match ran.failure.take() {
                 Some(error) => End::Failed(error),
@@ -247,7 +247,7 @@ impl<T: Value> Combiner<T> {
         let found = new.map(|value| (version, value.clone()));
         match draft {
             Some(mut value) if !matches!(plan, Plan::Confirm(_)) => {
-                self.codec.settle(&mut value);
+                self.codec.mark_written(&mut value);
                 let carried = Carried { found, value, epoch: base.epoch };
                 discard(base);
                 Some(carried)

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::notify::Told;
+use super::notify::WriteReport;
 use super::{Carried, Combiner, Pending, Ran, Work};
 use crate::id::{Epoch, OpId};
 use crate::runtime::panic::{discard, isolate};
-use crate::state::Outcome;
+use crate::state::WriteOutcome;
 use crate::state::codec::Value;
 use crate::state::error::StateError;
 use crate::state::mutator::End;
@@ -31,7 +31,7 @@ impl<T: Value> Combiner<T> {
         let result = self.send_deltas(all, sent.len(), id).await;
         if !matches!(result, Err(ApplyError::Refused(_))) || sent.len() == 1 {
             let outcome = self.merged(result, carried, epoch);
-            self.told(sent.iter().map(|(_, ran)| ran), &outcome, carried, begun);
+            self.report(sent.iter().map(|(_, ran)| ran), &outcome, carried, begun);
             sent.into_iter().for_each(|(_, ran)| ran.end(end_of(outcome.clone())));
             return;
         }
@@ -41,22 +41,22 @@ impl<T: Value> Combiner<T> {
             if ran.mutation.write(id) {
                 let result = self.send_deltas(deltas, 1, id).await;
                 let outcome = self.merged(result, carried, epoch);
-                self.told(std::iter::once(&ran), &outcome, carried, begun);
+                self.report(std::iter::once(&ran), &outcome, carried, begun);
                 ran.end(end_of(outcome));
             }
         }
     }
 
-    fn told<'a>(
+    fn report<'a>(
         &self,
         ran: impl Iterator<Item = &'a Ran<T>>,
-        outcome: &Result<Outcome, StateError>,
+        outcome: &Result<WriteOutcome, StateError>,
         carried: &Option<Carried<T>>,
         begun: Instant,
     ) {
         if let Ok(outcome) = *outcome {
             let new = carried.as_ref().and_then(|carried| carried.found.as_ref()).map(|(_, value)| value);
-            self.observed(ran, Told { old: None, new, outcome, attempts: 1, begun });
+            self.observed(ran, WriteReport { old: None, new, outcome, attempts: 1, begun });
         }
     }
 
@@ -76,7 +76,7 @@ impl<T: Value> Combiner<T> {
         result: Result<Receipt, ApplyError>,
         carried: &mut Option<Carried<T>>,
         epoch: Epoch,
-    ) -> Result<Outcome, StateError> {
+    ) -> Result<WriteOutcome, StateError> {
         discard(carried.take());
         let error = match result {
             Ok(receipt) => {
@@ -88,7 +88,7 @@ impl<T: Value> Combiner<T> {
                     let read = isolate("the decoder", || self.codec.read(&value)).ok()?.ok()?;
                     Some(Carried { value: read, found: Some((version, value)), epoch })
                 });
-                return Ok(Outcome::Committed { version: written.version });
+                return Ok(WriteOutcome::Committed { version: written.version });
             }
             Err(error) => error,
         };
@@ -110,6 +110,6 @@ fn sent<T>(pending: Pending<T>, id: OpId) -> Option<Sent<T>> {
     (ran.mutation.run() && ran.mutation.write(id)).then_some((deltas, ran))
 }
 
-fn end_of(outcome: Result<Outcome, StateError>) -> End {
+fn end_of(outcome: Result<WriteOutcome, StateError>) -> End {
     outcome.map_or_else(End::Failed, End::Did)
 }

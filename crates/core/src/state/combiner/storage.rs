@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Carried, Combiner, Known};
+use super::{CachedRecord, Carried, Combiner};
 use crate::id::{DocVersion, Epoch, OpId};
 use crate::payload::Payload;
-use crate::runtime::contention::Turn;
+use crate::runtime::contention::WriteTurn;
 use crate::runtime::panic::{discard, isolate};
 use crate::runtime::timer::sleep_until;
 use crate::state::codec::{Content, Misread, Value};
@@ -35,7 +35,7 @@ pub(super) enum Wrote {
 
 impl<T: Value> Combiner<T> {
     /// Returns the base of the next draft when it is this driver's turn: the carried record, or the one in the store.
-    pub(super) async fn base(&self, known: &mut Known<T>) -> Result<Carried<T>, StateError> {
+    pub(super) async fn base(&self, known: &mut CachedRecord<T>) -> Result<Carried<T>, StateError> {
         self.await_turn(known).await?;
         let epoch = self.store.epoch();
         if let Some(base) = known.carried.take() {
@@ -49,17 +49,17 @@ impl<T: Value> Combiner<T> {
     }
 
     /// Leaves a gap after this driver's turn, and waits for the end of a foreign one. Carries the record that it reads.
-    pub(super) async fn await_turn(&self, known: &mut Known<T>) -> Result<(), StateError> {
+    pub(super) async fn await_turn(&self, known: &mut CachedRecord<T>) -> Result<(), StateError> {
         match known.contention.next(Instant::now()) {
-            Turn::Write => return Ok(()),
-            Turn::Read => {
+            WriteTurn::Write => return Ok(()),
+            WriteTurn::Read => {
                 discard(known.carried.take());
                 return Ok(());
             }
-            Turn::Gap(gap) => self.leave_gap(known, gap).await?,
-            Turn::Wait => {}
+            WriteTurn::Gap(gap) => self.leave_gap(known, gap).await?,
+            WriteTurn::Wait => {}
         }
-        while known.contention.next(Instant::now()) == Turn::Wait {
+        while known.contention.next(Instant::now()) == WriteTurn::Wait {
             let pause_end = Instant::now() + known.contention.pause(Instant::now());
             sleep_until(pause_end).await;
             known.contention.delayed(pause_end.elapsed());
@@ -74,7 +74,7 @@ impl<T: Value> Combiner<T> {
     }
 
     /// Waits until another writer has written, or until the gap ends.
-    async fn leave_gap(&self, known: &mut Known<T>, gap: Duration) -> Result<(), StateError> {
+    async fn leave_gap(&self, known: &mut CachedRecord<T>, gap: Duration) -> Result<(), StateError> {
         let Some(own) = known.carried.as_ref().map(|carried| version(&carried.found)) else {
             known.contention.gap_unused(Instant::now());
             return Ok(());

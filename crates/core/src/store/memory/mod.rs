@@ -19,7 +19,7 @@ use super::{
     Swept, Watch, Watcher, WorkFilter, WorkRow, limits, report,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
-use crate::id::{Epoch, Lane, OpId};
+use crate::id::{Epoch, OpId, QueueName};
 use crate::key::{Key, KeyPrefix};
 
 /// A store in memory. Clones share the same data.
@@ -115,7 +115,7 @@ impl Store for MemoryStore {
         answer
     }
 
-    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
         Ok(self.with(|tables, now| NextReady { at: tables.next_ready(lanes), now }))
     }
 

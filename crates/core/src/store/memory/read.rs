@@ -8,7 +8,7 @@ use super::super::{
 };
 use super::tables::Tables;
 use crate::clock::Timestamp;
-use crate::id::{Lane, Position};
+use crate::id::{Position, QueueName};
 use crate::key::{Key, KeyPrefix};
 use crate::model::rows::Event;
 use crate::model::{epoch, lease, limits};
@@ -133,7 +133,7 @@ impl Tables {
         gathered(rows, limit, now, |row| row.key.clone(), |row| row.payload.len())
     }
 
-    pub(super) fn next_ready(&self, lanes: &[Lane]) -> Option<Timestamp> {
+    pub(super) fn next_ready(&self, lanes: &[QueueName]) -> Option<Timestamp> {
         self.work.values().filter(|row| lanes.contains(&row.lane)).filter_map(lease::ready_at).min()
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::{
-    ApplyError, Batch, Claim, Claimed, Gathering, Grant, HistoryCut, Pick, Receipt, Refusal, Resolution,
-    Sweep, Swept,
+    ApplyError, Batch, Claim, ClaimTarget, Claimed, Gathering, Grant, HistoryCut, Receipt, Refusal,
+    Resolution, Sweep, Swept,
 };
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
@@ -14,10 +14,10 @@ use crate::model::batch::{Effect, Selection};
 use crate::model::claim::{self, Candidate, Granted};
 use crate::model::commit::{self, Stop};
 use crate::model::epoch;
-use crate::model::facts::{Counters, Facts, Footprint, Truncated};
 use crate::model::lease;
 use crate::model::limits::{self, OPERATE_ROWS};
 use crate::model::rows::{DocumentRow, Event, StreamRow, WorkRow};
+use crate::model::working_set::{Counters, Footprint, Truncated, WorkingSet};
 
 /// All data of the reference store.
 #[derive(Clone, Debug, Default)]
@@ -115,9 +115,9 @@ impl Tables {
         Ok(selected)
     }
 
-    fn load(&self, batch: &Batch, selected: &[Key]) -> Facts {
+    fn load(&self, batch: &Batch, selected: &[Key]) -> WorkingSet {
         let needs = Footprint::of(batch);
-        let mut facts = Facts::new(self.counters);
+        let mut facts = WorkingSet::new(self.counters);
         for key in needs.streams {
             let row = self.streams.get(&key).cloned();
             facts.load_stream(key, row);
@@ -136,7 +136,7 @@ impl Tables {
         facts
     }
 
-    fn write(&mut self, facts: &mut Facts) {
+    fn write(&mut self, facts: &mut WorkingSet) {
         let changes = facts.take_changes();
         for event in changes.events {
             self.ids.insert(event.id, event.position);
@@ -178,10 +178,10 @@ impl Tables {
     }
 
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Claimed {
-        let mut facts = Facts::new(self.counters);
+        let mut facts = WorkingSet::new(self.counters);
         let mut claimed = Claimed::nothing(now);
         let rows = match &claim.pick {
-            Pick::Named { key, create } => {
+            ClaimTarget::Named { key, create } => {
                 facts.load_work(key.clone(), self.work.get(key).cloned());
                 let (owner, ttl) = (&claim.owner, claim.ttl);
                 match claim::grant_named(&mut facts, key, create.as_ref(), owner, ttl, now) {
@@ -192,7 +192,7 @@ impl Tables {
                     }
                 }
             }
-            Pick::Lanes { lanes, limit } => {
+            ClaimTarget::Lanes { lanes, limit } => {
                 let of_lanes = |row: &&WorkRow| lanes.contains(&row.lane);
                 let ready: Vec<Candidate> =
                     self.work.values().filter(of_lanes).filter_map(candidate).collect();

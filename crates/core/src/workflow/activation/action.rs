@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::{Due, Timestamp};
 use crate::payload::Payload;
-use crate::workflow::broken::Broken;
+use crate::workflow::nondeterminism::Nondeterminism;
 
 /// The next action of the driver.
 #[derive(Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(in crate::workflow) enum Action {
     /// Wait until a step ends, at most for this time.
     Wait(Option<Duration>),
     /// Suspend the run with a reason: its code does not fit.
-    Fail(Broken),
+    Fail(Nondeterminism),
 }
 
 /// The decision after the workflow has returned an output.
@@ -43,7 +43,7 @@ pub(in crate::workflow) enum Finish {
     /// Replay from the beginning: the workflow took another path than the journal.
     Rewind,
     /// Suspend the run with a reason: its code does not fit.
-    Fail(Broken),
+    Fail(Nondeterminism),
     /// End the run with the output.
     End,
 }

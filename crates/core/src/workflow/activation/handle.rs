@@ -10,7 +10,7 @@ use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::Batch;
 use crate::workflow::context_guard;
-use crate::workflow::entry::{Entry, OpId, Ran};
+use crate::workflow::journal_entry::{JournalEntry, OpId, Ran};
 
 /// A handle of an operation. Dropping it closes the operation.
 #[derive(Debug)]
@@ -101,12 +101,12 @@ impl OpHandle {
     }
 
     /// Records the beginning of the operation (a timer, a child), unless the journal has it.
-    pub(in crate::workflow) fn begin(&self, make: impl FnOnce(OpId) -> (Entry, Batch)) {
+    pub(in crate::workflow) fn begin(&self, make: impl FnOnce(OpId) -> (JournalEntry, Batch)) {
         self.activation.lock().begin(self.index, make);
     }
 
     /// Records that the operation was requested (a wait), unless the journal has it.
-    pub(in crate::workflow) fn note(&self, make: impl FnOnce(OpId) -> Entry) {
+    pub(in crate::workflow) fn note(&self, make: impl FnOnce(OpId) -> JournalEntry) {
         self.activation.lock().note(self.index, make);
     }
 

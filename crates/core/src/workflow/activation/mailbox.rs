@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::payload::Payload;
-use crate::workflow::entry::Heard;
+use crate::workflow::journal_entry::SignalReceived;
 
 /// The number of ids that a run carries over when it continues as new.
 const MAX_IDS: usize = 10_000;
@@ -24,7 +24,7 @@ impl Mailbox {
     }
 
     /// Adds a signal, unless one with its id was received before.
-    pub(super) fn receive(&mut self, heard: &Heard) {
+    pub(super) fn receive(&mut self, heard: &SignalReceived) {
         let id = heard.id.clone().map(|id| (heard.signal.clone(), id));
         if id.is_none_or(|id| self.ids.add(id)) {
             self.unread.entry(heard.signal.clone()).or_default().push_back(heard.value.clone());
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_repeated_signal_is_received_once_and_a_returned_one_comes_first() {
-        let heard = |id: Option<&str>, value: &str| Heard {
+        let heard = |id: Option<&str>, value: &str| SignalReceived {
             signal: "go".to_owned(),
             id: id.map(str::to_owned),
             value: Payload::trusted(value),

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use super::Resolution;
 use crate::clock::Timestamp;
-use crate::workflow::entry::{Kind, OpId};
+use crate::workflow::journal_entry::{Kind, OpId};
 
 /// The state of an operation.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,12 +3,12 @@
 use crate::model::limits::{BATCH_BYTES, BATCH_EVENTS};
 use crate::model::retry::RetryPolicy;
 use crate::store::Batch;
-use crate::workflow::entry::{Done, Entry};
+use crate::workflow::journal_entry::{Done, JournalEntry};
 
 /// An entry of the journal, or an effect beside it, that is not committed yet.
 #[derive(Debug)]
 pub(in crate::workflow) struct Outgoing {
-    pub(in crate::workflow) entry: Option<Entry>,
+    pub(in crate::workflow) entry: Option<JournalEntry>,
     /// The effects of the same commit. Their rejection is a failure of the step.
     pub(in crate::workflow) effects: Batch,
     /// The index of its operation.
@@ -20,12 +20,12 @@ pub(in crate::workflow) struct Outgoing {
 
 impl Outgoing {
     /// Creates one that the workflow need not receive.
-    pub(super) fn delivered(entry: Option<Entry>, effects: Batch) -> Self {
+    pub(super) fn delivered(entry: Option<JournalEntry>, effects: Batch) -> Self {
         Self { entry, effects, op: None, policy: RetryPolicy::default(), delivered: true }
     }
 
     /// Creates one that is delivered to an operation after its commit.
-    pub(super) fn of_op(index: usize, entry: Entry, effects: Batch) -> Self {
+    pub(super) fn of_op(index: usize, entry: JournalEntry, effects: Batch) -> Self {
         Self { op: Some(index), delivered: false, ..Self::delivered(Some(entry), effects) }
     }
 
@@ -81,7 +81,7 @@ impl Room {
     /// Takes room for an entry. Returns whether there was enough.
     fn take(&mut self, outgoing: &Outgoing) -> bool {
         let value = match &outgoing.entry {
-            Some(Entry::Done(Done { value, .. })) => value.len(),
+            Some(JournalEntry::Done(Done { value, .. })) => value.len(),
             _ => 0,
         };
         let bytes = outgoing.effects.bytes().saturating_add(value);

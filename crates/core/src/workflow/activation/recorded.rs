@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::workflow::broken::{Broken, side_by_side};
-use crate::workflow::entry::{Done, Entry, GaveUp, Kind, OpId, Placed, Version};
+use crate::workflow::journal_entry::{Done, GaveUp, JournalEntry, Kind, OpId, Placed, Version};
+use crate::workflow::nondeterminism::{Nondeterminism, side_by_side};
 
 /// The operations and versions that the journal records.
 #[derive(Debug, Default)]
@@ -30,10 +30,10 @@ impl Recorded {
                 recorded.ops.entry(op.name.clone()).or_insert_with(|| (op.clone(), kind));
             }
             match &placed.entry {
-                Entry::Done(Done { op, .. }) | Entry::GaveUp(GaveUp { op, .. }) => {
+                JournalEntry::Done(Done { op, .. }) | JournalEntry::GaveUp(GaveUp { op, .. }) => {
                     recorded.ended.insert(op.name.clone());
                 }
-                Entry::Version(Version { name, value }) => {
+                JournalEntry::Version(Version { name, value }) => {
                     recorded.versions.insert(name.clone(), *value);
                 }
                 _ => {}
@@ -44,7 +44,7 @@ impl Recorded {
     }
 
     /// Adds an entry that was written during the activation.
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(super) fn add(&mut self, entry: &JournalEntry) {
         self.list.extend(entry.op().map(|(op, kind)| (op.clone(), kind)));
     }
 
@@ -88,8 +88,8 @@ impl Recorded {
     }
 
     /// Builds the report of a difference, with recorded and requested operations side by side.
-    pub(super) fn differs(&self, what: String, requested: &[(Kind, String)]) -> Broken {
-        Broken::Differs { what, lists: side_by_side(&self.list, requested) }
+    pub(super) fn differs(&self, what: String, requested: &[(Kind, String)]) -> Nondeterminism {
+        Nondeterminism::Differs { what, lists: side_by_side(&self.list, requested) }
     }
 }
 

@@ -13,9 +13,11 @@ use crate::model::retry::{AfterFailure, RetryPolicy};
 use crate::payload::Payload;
 use crate::runtime::jitter::fraction;
 use crate::store::Batch;
-use crate::workflow::broken::Broken;
 use crate::workflow::child;
-use crate::workflow::entry::{Awaited, Done, Entry, GaveUp, Kind, Named, Placed, Ran, TimerSet, Tried};
+use crate::workflow::journal_entry::{
+    Awaited, Done, GaveUp, JournalEntry, Kind, NamedEntry, Placed, Ran, TimerSet, Tried,
+};
+use crate::workflow::nondeterminism::Nondeterminism;
 
 /// The number of operations that a run may request after its cancellation, beside those of its clean-up. Each is given up at
 /// once, so code that ignores the cancellation would never end.
@@ -29,30 +31,34 @@ impl Activation {
     /// Delivers an entry of the journal.
     pub(super) fn deliver(&mut self, placed: &Placed) {
         match &placed.entry {
-            Entry::Started(_) | Entry::Resumed(_) | Entry::Version(_) | Entry::Ended(_) => {}
-            Entry::Done(Done { op, value, .. }) => {
+            JournalEntry::Started(_)
+            | JournalEntry::Resumed(_)
+            | JournalEntry::Version(_)
+            | JournalEntry::Ended(_) => {}
+            JournalEntry::Done(Done { op, value, .. }) => {
                 if self.was_abandoned(&op.name) {
                     self.abandoned = Abandoned::Recorded;
                 }
                 self.resolve(&op.name, Resolution::Value(value.clone()));
             }
-            Entry::GaveUp(GaveUp { op, error, .. }) | Entry::ChildRefused(GaveUp { op, error, .. }) => {
+            JournalEntry::GaveUp(GaveUp { op, error, .. })
+            | JournalEntry::ChildRefused(GaveUp { op, error, .. }) => {
                 self.resolve(&op.name, Resolution::Error(error.clone()));
             }
-            Entry::Tried(Tried { op, attempt, wait, .. }) => {
+            JournalEntry::Tried(Tried { op, attempt, wait, .. }) => {
                 let until = placed.at.after(*wait);
                 self.change(&op.name, |op| {
                     op.attempt = *attempt;
                     op.set(OpState::Sleeping(until));
                 });
             }
-            Entry::TimerSet(TimerSet { op, when }) => {
+            JournalEntry::TimerSet(TimerSet { op, when }) => {
                 let until = when.since(placed.at);
                 self.change(&op.name, |op| op.set(OpState::Sleeping(until)));
             }
-            Entry::TimerFired(Named { name }) => self.resolve(name, Resolution::Nothing),
-            Entry::Awaited(Awaited { op }) => self.change(&op.name, |_| {}),
-            Entry::ChildStarted(started) => {
+            JournalEntry::TimerFired(NamedEntry { name }) => self.resolve(name, Resolution::Nothing),
+            JournalEntry::Awaited(Awaited { op }) => self.change(&op.name, |_| {}),
+            JournalEntry::ChildStarted(started) => {
                 let run = started.run.clone();
                 if self.cancelled.is_some() {
                     self.orphans.push(run.clone());
@@ -62,15 +68,15 @@ impl Activation {
                     op.set(OpState::Pending);
                 });
             }
-            Entry::ChildEnded(ended) => {
+            JournalEntry::ChildEnded(ended) => {
                 // A child of an earlier generation may have the same name.
                 let child = self.ops.find(&ended.name).and_then(|op| op.child.as_deref());
                 if child == Some(&*ended.run) {
                     self.resolve(&ended.name, child::resolution(ended));
                 }
             }
-            Entry::Heard(heard) => self.mailbox.receive(heard),
-            Entry::Cancel(reason) => {
+            JournalEntry::Heard(heard) => self.mailbox.receive(heard),
+            JournalEntry::Cancel(reason) => {
                 if self.cancelled.is_none() {
                     self.cancelled = Some(reason.reason.clone());
                     self.requested_before_cancel = self.ops.len();
@@ -128,7 +134,7 @@ impl Activation {
                 "the run is cancelled, and its code has requested {MAX_GIVEN_UP} operations since; return when an operation \
                  is cancelled, and request those of the clean-up through clean_up()"
             );
-            self.fail(Broken::Invalid { what });
+            self.fail(Nondeterminism::Invalid { what });
         }
         given_up
     }
@@ -181,7 +187,7 @@ impl Activation {
             }
         });
         for (index, name) in fired {
-            let entry = Entry::TimerFired(Named { name });
+            let entry = JournalEntry::TimerFired(NamedEntry { name });
             self.outgoing.push(Outgoing::of_op(index, entry, Batch::new()));
         }
         any
@@ -203,7 +209,7 @@ impl Activation {
         let (entry, resolution) = match result {
             Ok(value) => {
                 let done = Done { op: id, value: value.clone(), ran };
-                (Entry::Done(done), Some(Resolution::Value(value)))
+                (JournalEntry::Done(done), Some(Resolution::Value(value)))
             }
             Err(failure) => {
                 let failure = failure.truncated(ERROR_BYTES);
@@ -212,14 +218,14 @@ impl Activation {
                 match wait {
                     Some(wait) => {
                         let (attempt, error) = (op.attempt, failure.message().to_owned());
-                        (Entry::Tried(Tried { op: id, attempt, error, wait, ran }), None)
+                        (JournalEntry::Tried(Tried { op: id, attempt, error, wait, ran }), None)
                     }
                     None => {
                         let (step, attempts) = (id.name.clone(), op.attempt);
                         let error = failure.message().to_owned();
                         let error = StepError::Failed { step, error, attempts };
                         let gave_up = GaveUp { op: id, error: error.clone(), ran: Some(ran) };
-                        (Entry::GaveUp(gave_up), Some(Resolution::Error(error)))
+                        (JournalEntry::GaveUp(gave_up), Some(Resolution::Error(error)))
                     }
                 }
             }
@@ -255,7 +261,8 @@ impl Activation {
         for Unproven { index, failure, policy, ran } in std::mem::take(&mut self.unproven) {
             let committing = self.ops.get(index).filter(|op| op.state == OpState::Committing);
             let Some(name) = committing.map(|op| op.id.name.as_str()) else { continue };
-            let ends = |placed: &Placed| matches!(&placed.entry, Entry::Done(done) if done.op.name == name);
+            let ends =
+                |placed: &Placed| matches!(&placed.entry, JournalEntry::Done(done) if done.op.name == name);
             if !self.undelivered.iter().any(ends) {
                 let failure = failure.unwrap_or_else(|| Failure::new(NOT_RECORDED));
                 self.end_attempt(index, (Err(failure), ran), &policy, Batch::new());
@@ -266,16 +273,16 @@ impl Activation {
     /// Handles the rejection of a commit by the store: the step failed, and is retried by its policy.
     pub(in crate::workflow) fn reject(&mut self, outgoing: &Outgoing, reason: &str) {
         match (outgoing.op, &outgoing.entry) {
-            (Some(index), Some(Entry::Done(done))) => {
+            (Some(index), Some(JournalEntry::Done(done))) => {
                 let failed = (Err(Failure::new(reason)), done.ran);
                 self.end_attempt(index, failed, &outgoing.policy, Batch::new());
             }
-            (Some(index), Some(Entry::ChildStarted(started))) => {
+            (Some(index), Some(JournalEntry::ChildStarted(started))) => {
                 let error = child::refused(&started.op.name, &started.run, reason);
-                let entry = Entry::ChildRefused(GaveUp { op: started.op.clone(), error, ran: None });
+                let entry = JournalEntry::ChildRefused(GaveUp { op: started.op.clone(), error, ran: None });
                 self.outgoing.push(Outgoing::of_op(index, entry, Batch::new()));
             }
-            _ => self.fail(Broken::Invalid { what: reason.to_owned() }),
+            _ => self.fail(Nondeterminism::Invalid { what: reason.to_owned() }),
         }
     }
 
@@ -301,9 +308,9 @@ impl Activation {
     }
 
     /// For the recorded end of a step that records itself: marks that it ran, and returns whether the workflow still awaits it.
-    pub(in crate::workflow) fn note_own_record(&mut self, entry: &Entry) -> Option<bool> {
+    pub(in crate::workflow) fn note_own_record(&mut self, entry: &JournalEntry) -> Option<bool> {
         let open = self.records_of_open(entry)?;
-        if let Entry::Done(Done { op, .. }) = entry
+        if let JournalEntry::Done(Done { op, .. }) = entry
             && let Some(op) = self.ops.find_mut(&op.name)
         {
             op.ran = true;
@@ -312,8 +319,8 @@ impl Activation {
     }
 
     /// For the recorded end of a step that records itself: whether the workflow still awaits it.
-    pub(super) fn records_of_open(&self, entry: &Entry) -> Option<bool> {
-        let Entry::Done(Done { op, .. }) = entry else { return None };
+    pub(super) fn records_of_open(&self, entry: &JournalEntry) -> Option<bool> {
+        let JournalEntry::Done(Done { op, .. }) = entry else { return None };
         let op = self.ops.find(&op.name).filter(|op| op.records_itself)?;
         Some(op.is_open())
     }

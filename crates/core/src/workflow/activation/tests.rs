@@ -17,8 +17,10 @@ use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::Batch;
 use crate::workflow::context_guard::in_workflow;
-use crate::workflow::entry::{Awaited, ChildEnded, ChildStarted, Done, Ending, Entry, Heard, Kind, Named};
-use crate::workflow::entry::{OpId, Placed, Ran, Reason, TimerSet, When};
+use crate::workflow::journal_entry::{
+    Awaited, ChildEnded, ChildStarted, Done, Ending, JournalEntry, Kind, NamedEntry, SignalReceived,
+};
+use crate::workflow::journal_entry::{OpId, Placed, Ran, Reason, TimerSet, TimerSpec};
 
 const LINGER: Duration = Duration::from_millis(50);
 const AT: Timestamp = Timestamp::from_micros(1_000_000);
@@ -32,13 +34,13 @@ fn at(now: Timestamp) -> Moment {
 }
 
 /// Creates an activation that has requested its first poll.
-fn fresh(history: Vec<Entry>) -> ActivationRef {
+fn fresh(history: Vec<JournalEntry>) -> ActivationRef {
     let activation = Activation::new(placed(history), &[]);
     assert_eq!(activation.lock().next(moment()), Action::Poll);
     activation
 }
 
-fn placed(entries: Vec<Entry>) -> Vec<Placed> {
+fn placed(entries: Vec<JournalEntry>) -> Vec<Placed> {
     let entries = (1..).zip(entries);
     entries.map(|(version, entry)| Placed { version: StreamVersion(version), at: AT, entry }).collect()
 }
@@ -75,13 +77,13 @@ fn end(op: &OpHandle, value: &str) {
 
 fn timer(activation: &ActivationRef, name: &str, wait: Duration) -> OpHandle {
     let op = request(activation, Kind::Timer, name);
-    op.begin(|op| (Entry::TimerSet(TimerSet { op, when: When::After(wait) }), Batch::new()));
+    op.begin(|op| (JournalEntry::TimerSet(TimerSet { op, when: TimerSpec::After(wait) }), Batch::new()));
     assert!(poll(&op).is_none());
     op
 }
 
 /// Commits the outgoing entries at an instant, as a driver does.
-fn commit(activation: &ActivationRef) -> Vec<Entry> {
+fn commit(activation: &ActivationRef) -> Vec<JournalEntry> {
     let mut activation = activation.lock();
     let mut entries = Vec::new();
     for outgoing in activation.take_outgoing() {
@@ -105,16 +107,20 @@ fn id(name: &str, seq: u32) -> OpId {
     OpId { name: name.to_owned(), seq, input: None }
 }
 
-fn done(name: &str, seq: u32, value: &str) -> Entry {
-    Entry::Done(Done { op: id(name, seq), value: Payload::trusted(value), ran: Ran::EPOCH })
+fn done(name: &str, seq: u32, value: &str) -> JournalEntry {
+    JournalEntry::Done(Done { op: id(name, seq), value: Payload::trusted(value), ran: Ran::EPOCH })
 }
 
-fn heard(signal: &str, value: &str) -> Entry {
-    Entry::Heard(Heard { signal: signal.to_owned(), id: None, value: Payload::trusted(value) })
+fn heard(signal: &str, value: &str) -> JournalEntry {
+    JournalEntry::Heard(SignalReceived {
+        signal: signal.to_owned(),
+        id: None,
+        value: Payload::trusted(value),
+    })
 }
 
-fn cancel() -> Entry {
-    Entry::Cancel(Reason { reason: "no".to_owned() })
+fn cancel() -> JournalEntry {
+    JournalEntry::Cancel(Reason { reason: "no".to_owned() })
 }
 
 #[test]
@@ -191,14 +197,17 @@ fn long_waits_rest_in_the_store_and_short_ones_in_memory() {
     assert_eq!(activation.lock().next(moment()), Action::ReadClock);
     assert_eq!(activation.lock().next(at(AT)), Action::Wait(Some(LINGER)));
     assert_eq!(activation.lock().next(at(AT.after(LINGER))), Action::Commit);
-    assert_eq!(commit(&activation), [Entry::TimerFired(Named { name: "sleep 1".to_owned() })]);
+    assert_eq!(commit(&activation), [JournalEntry::TimerFired(NamedEntry { name: "sleep 1".to_owned() })]);
     assert_eq!(activation.lock().next(moment()), Action::Poll);
     assert!(matches!(poll(&short), Some(OpEvent::Resolved(Resolution::Nothing))));
 }
 
 #[test]
 fn a_replayed_timer_is_compared_with_the_clock_before_the_run_rests() {
-    let set = Entry::TimerSet(TimerSet { op: id("sleep 1", 0), when: When::After(Duration::from_hours(1)) });
+    let set = JournalEntry::TimerSet(TimerSet {
+        op: id("sleep 1", 0),
+        when: TimerSpec::After(Duration::from_hours(1)),
+    });
     let due = AT.after(Duration::from_hours(1));
     for (now, action) in [(AT, Action::Suspend(Due::At(due))), (due, Action::Commit)] {
         let activation = fresh(vec![set.clone()]);
@@ -339,7 +348,7 @@ fn code_that_ignores_its_cancellation_fails() {
 fn a_wait_without_an_end_rests_until_it_is_woken() {
     let activation = fresh(vec![]);
     let wait = request(&activation, Kind::Wait, "go 1");
-    wait.note(|op| Entry::Awaited(Awaited { op }));
+    wait.note(|op| JournalEntry::Awaited(Awaited { op }));
     assert!(poll(&wait).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Suspend(Due::At(NEVER)));
 }
@@ -353,7 +362,7 @@ fn a_wait_that_is_kept_and_not_awaited_does_not_rest_the_run() {
 
 #[test]
 fn a_cancelled_run_gives_up_its_waits_and_cancels_its_children() {
-    let started = Entry::ChildStarted(ChildStarted { op: id("c", 0), run: "r.c".to_owned() });
+    let started = JournalEntry::ChildStarted(ChildStarted { op: id("c", 0), run: "r.c".to_owned() });
     let activation = fresh(vec![started, cancel()]);
     let child = request(&activation, Kind::Child, "c");
     assert!(poll(&child).is_none());
@@ -370,10 +379,10 @@ fn a_cancelled_run_gives_up_its_waits_and_cancels_its_children() {
 
 #[test]
 fn a_child_of_another_generation_does_not_resolve_a_namesake() {
-    let started = Entry::ChildStarted(ChildStarted { op: id("c", 0), run: "r#1.c".to_owned() });
+    let started = JournalEntry::ChildStarted(ChildStarted { op: id("c", 0), run: "r#1.c".to_owned() });
     let ended = |run: &str| {
         let (name, run) = ("c".to_owned(), run.to_owned());
-        Entry::ChildEnded(ChildEnded { name, run, ending: Ending::Completed(Payload::trusted("1")) })
+        JournalEntry::ChildEnded(ChildEnded { name, run, ending: Ending::Completed(Payload::trusted("1")) })
     };
     let activation = fresh(vec![started, ended("r.c"), ended("r#1.c")]);
     let child = request(&activation, Kind::Child, "c");
@@ -507,7 +516,7 @@ fn an_attempt_that_failed_sleeps_and_runs_again() {
     run(&op);
     op.end_attempt(Err(Failure::new("no")), Ran::EPOCH, &RetryPolicy::default(), Batch::new());
     assert_eq!(activation.lock().next(moment()), Action::Commit);
-    assert!(matches!(&*commit(&activation), [Entry::Tried(tried)] if tried.attempt == 1));
+    assert!(matches!(&*commit(&activation), [JournalEntry::Tried(tried)] if tried.attempt == 1));
     assert_eq!(activation.lock().next(moment()), Action::Poll);
     assert!(poll(&op).is_none());
     assert_eq!(activation.lock().next(moment()), Action::ReadClock);

@@ -6,7 +6,7 @@ use super::op::OpState;
 use super::{Action, Activation, Moment};
 use crate::clock::{Due, Timestamp};
 use crate::lease::NEVER;
-use crate::workflow::entry::{Entry, Kind, TimerSet, When};
+use crate::workflow::journal_entry::{JournalEntry, Kind, TimerSet, TimerSpec};
 
 /// The waits of the open operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ impl Activation {
         let mut timers = Vec::new();
         for outgoing in &self.outgoing {
             match &outgoing.entry {
-                Some(Entry::TimerSet(TimerSet { when, .. })) => timers.push(*when),
-                Some(Entry::Awaited(_)) => {}
+                Some(JournalEntry::TimerSet(TimerSet { when, .. })) => timers.push(*when),
+                Some(JournalEntry::Awaited(_)) => {}
                 _ => return None,
             }
         }
@@ -83,12 +83,12 @@ impl Activation {
 }
 
 /// Returns the earliest of several instants, or `None` when that depends on when the timers are recorded.
-fn earliest(mut at: Option<Timestamp>, timers: &[When]) -> Option<Due> {
+fn earliest(mut at: Option<Timestamp>, timers: &[TimerSpec]) -> Option<Due> {
     let mut after = None::<Duration>;
     for timer in timers {
         match timer {
-            When::At(instant) => at = Some(at.map_or(*instant, |at| at.min(*instant))),
-            When::After(wait) => after = Some(after.map_or(*wait, |after| after.min(*wait))),
+            TimerSpec::At(instant) => at = Some(at.map_or(*instant, |at| at.min(*instant))),
+            TimerSpec::After(wait) => after = Some(after.map_or(*wait, |after| after.min(*wait))),
         }
     }
     match (at, after) {

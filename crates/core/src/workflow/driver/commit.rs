@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::super::activation::{Outgoing, groups};
-use super::super::broken::Broken;
-use super::super::entry::{Entry, Placed};
+use super::super::journal_entry::{JournalEntry, Placed};
 use super::super::load::Unready;
-use super::super::{journal, names};
-use super::{Drive, Flow, Left, UNREAD};
+use super::super::nondeterminism::Nondeterminism;
+use super::super::{journal, keys};
+use super::{ActivationResult, Drive, DriverFlow, UNREAD};
 use crate::id::{Position, StreamVersion};
 use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
@@ -15,7 +15,7 @@ use crate::worker::Committed;
 
 /// The presence of journal entries that the driver did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::workflow) enum News {
+pub(in crate::workflow) enum JournalChange {
     Nothing,
     Some,
     /// A step recorded its end after the workflow had dropped it: the journal counts.
@@ -24,47 +24,47 @@ pub(in crate::workflow) enum News {
 
 impl Drive {
     /// Commits the outgoing entries. Entries that others wrote before them are delivered to the workflow first.
-    pub(super) async fn commit_outgoing(&mut self) -> Flow {
+    pub(super) async fn commit_outgoing(&mut self) -> DriverFlow {
         let ahead = self.activation.lock().is_ahead();
-        let mut flow = Flow::On;
+        let mut flow = DriverFlow::On;
         for group in groups(self.take_outgoing()) {
             flow = worse(flow, self.write(group, ahead).await);
-            if flow == Flow::Gone {
+            if flow == DriverFlow::Gone {
                 break;
             }
         }
         flow
     }
 
-    async fn write(&mut self, mut group: Vec<Outgoing>, ahead: bool) -> Flow {
-        let mut behind = Flow::On;
+    async fn write(&mut self, mut group: Vec<Outgoing>, ahead: bool) -> DriverFlow {
+        let mut behind = DriverFlow::On;
         loop {
             let batch = match self.batch(&group) {
                 Ok(batch) => batch,
                 Err(what) => {
-                    self.activation.lock().fail(Broken::Invalid { what });
-                    return Flow::On;
+                    self.activation.lock().fail(Nondeterminism::Invalid { what });
+                    return DriverFlow::On;
                 }
             };
             match self.holding.commit(batch).await {
                 Committed::Done(receipt) => {
                     return worse(behind, self.written(group, &receipt, ahead).await);
                 }
-                Committed::Gone => return Flow::Gone,
+                Committed::Gone => return DriverFlow::Gone,
                 Committed::Refused(refusal) if self.is_behind(&refusal) => match self.read_news(None).await {
-                    Ok(News::Overtaken) => return Flow::Rewind,
-                    Ok(News::Some) if ahead => behind = Flow::Rewind,
+                    Ok(JournalChange::Overtaken) => return DriverFlow::Rewind,
+                    Ok(JournalChange::Some) if ahead => behind = DriverFlow::Rewind,
                     Ok(_) => {}
                     Err(flow) => return flow,
                 },
                 Committed::Refused(refusal) => {
                     let Some(last) = group.pop().filter(Outgoing::may_be_refused) else {
-                        self.activation.lock().fail(Broken::Invalid { what: refusal.to_string() });
-                        return Flow::On;
+                        self.activation.lock().fail(Nondeterminism::Invalid { what: refusal.to_string() });
+                        return DriverFlow::On;
                     };
                     self.activation.lock().reject(&last, &refusal.to_string());
                     if group.is_empty() {
-                        return Flow::On;
+                        return DriverFlow::On;
                     }
                 }
             }
@@ -113,18 +113,18 @@ impl Drive {
             && matches!(refusal, Refusal::Stream { stream, .. } if *stream == self.journal)
     }
 
-    async fn written(&mut self, group: Vec<Outgoing>, receipt: &Receipt, ahead: bool) -> Flow {
+    async fn written(&mut self, group: Vec<Outgoing>, receipt: &Receipt, ahead: bool) -> DriverFlow {
         self.stumbled = false;
         let Some(appended) = receipt.appended.iter().rev().find(|appended| appended.stream == self.journal)
         else {
-            return Flow::On;
+            return DriverFlow::On;
         };
         let first = appended.first_version;
-        let mut flow = Flow::On;
+        let mut flow = DriverFlow::On;
         if first > self.next {
             match self.read_news(Some(first)).await {
-                Ok(News::Overtaken) => flow = Flow::Rewind,
-                Ok(News::Some) if ahead => flow = Flow::Rewind,
+                Ok(JournalChange::Overtaken) => flow = DriverFlow::Rewind,
+                Ok(JournalChange::Some) if ahead => flow = DriverFlow::Rewind,
                 Ok(_) => {}
                 Err(flow) => return flow,
             }
@@ -132,10 +132,10 @@ impl Drive {
         let mut version = first;
         for outgoing in group {
             let Some(entry) = outgoing.entry else { continue };
-            if matches!(entry, Entry::ChildStarted(_)) {
-                names::wake(&self.started.queue);
+            if matches!(entry, JournalEntry::ChildStarted(_)) {
+                keys::wake(&self.started.queue);
             }
-            if matches!(entry, Entry::Done(_) | Entry::GaveUp(_)) {
+            if matches!(entry, JournalEntry::Done(_) | JournalEntry::GaveUp(_)) {
                 self.shared.counters.steps.add(1);
             }
             if !outgoing.delivered {
@@ -148,12 +148,12 @@ impl Drive {
     }
 
     /// Writes the outgoing entries of an end that was not committed.
-    pub(in crate::workflow) async fn write_rest(&mut self, group: Vec<Outgoing>) -> Flow {
+    pub(in crate::workflow) async fn write_rest(&mut self, group: Vec<Outgoing>) -> DriverFlow {
         self.write(group, true).await
     }
 
     /// Delivers entries of others to a workflow that has already returned.
-    pub(in crate::workflow) async fn deliver_rest(&mut self) -> Result<(), Left> {
+    pub(in crate::workflow) async fn deliver_rest(&mut self) -> Result<(), ActivationResult> {
         loop {
             let (delivered, orphans) = {
                 let mut activation = self.activation.lock();
@@ -170,13 +170,13 @@ impl Drive {
     pub(in crate::workflow) async fn read_news(
         &mut self,
         before: Option<StreamVersion>,
-    ) -> Result<News, Flow> {
+    ) -> Result<JournalChange, DriverFlow> {
         match self.journal_since().await {
             Err(Unready::Store(error)) => {
                 // The next driver of the run reads it again. Steps that are in flight have run in part.
                 tracing::warn!(target: WORKFLOW, %error, "journal read failed");
                 self.holding.hand_back(UNREAD).await;
-                Err(Flow::Gone)
+                Err(DriverFlow::Gone)
             }
             read => Ok(self.take_up(read, before)),
         }
@@ -194,13 +194,13 @@ impl Drive {
         &mut self,
         read: Result<Vec<Placed>, Unready>,
         before: Option<StreamVersion>,
-    ) -> News {
-        let mut news = News::Nothing;
+    ) -> JournalChange {
+        let mut news = JournalChange::Nothing;
         let read = match read {
             Ok(read) => read,
             Err(Unready::Store(_)) => return news,
             Err(Unready::Never(what)) => {
-                self.activation.lock().fail(Broken::Invalid { what: what.to_string() });
+                self.activation.lock().fail(Nondeterminism::Invalid { what: what.to_string() });
                 return news;
             }
         };
@@ -213,9 +213,9 @@ impl Drive {
             match own {
                 Some(waits) => {
                     self.shared.counters.steps.add(1);
-                    news = if waits { news.max(News::Some) } else { News::Overtaken };
+                    news = if waits { news.max(JournalChange::Some) } else { JournalChange::Overtaken };
                 }
-                None if placed.entry.is_foreign() => news = news.max(News::Some),
+                None if placed.entry.is_foreign() => news = news.max(JournalChange::Some),
                 None => continue,
             }
             self.activation.lock().receive(placed);
@@ -224,10 +224,10 @@ impl Drive {
     }
 }
 
-fn worse(a: Flow, b: Flow) -> Flow {
+fn worse(a: DriverFlow, b: DriverFlow) -> DriverFlow {
     match (&a, &b) {
-        (Flow::Gone, _) | (_, Flow::On) => a,
-        (Flow::Rewind, Flow::Rewind) => a,
+        (DriverFlow::Gone, _) | (_, DriverFlow::On) => a,
+        (DriverFlow::Rewind, DriverFlow::Rewind) => a,
         _ => b,
     }
 }

@@ -18,10 +18,10 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::api::health;
+use crate::app_state::App;
 use crate::error::ServerError;
 use crate::problem::Problem;
 use crate::request::{header_text, unreadable};
-use crate::shared::App;
 
 /// The minimum time between two notifications.
 const APART: Duration = Duration::from_millis(500);

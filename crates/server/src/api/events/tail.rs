@@ -13,15 +13,15 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use serde::Deserialize;
 use tidelock_core::error::{Explain as _, Retry};
-use tidelock_core::events::{EventLine, Events, EventsError, Start, Subscription, What};
+use tidelock_core::events::{EventJson, Events, EventsError, StartFrom, Subscription, SubscriptionFilter};
 use tidelock_core::id::{EventType, Position};
 use tidelock_core::store::SharedStore;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use crate::app_state::App;
 use crate::error::ServerError;
 use crate::problem::Problem;
-use crate::request::{Asked, header_text, unreadable};
-use crate::shared::App;
+use crate::request::{QueryParams, header_text, unreadable};
 
 /// The interval of keep-alive comments.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub(crate) struct TailQuery {
 pub(crate) async fn tail(
     State(app): State<App>,
     headers: HeaderMap,
-    Asked(asked): Asked<TailQuery>,
+    QueryParams(asked): QueryParams<TailQuery>,
 ) -> Result<Response, Problem> {
     let last = header_text(&headers, HeaderName::from_static("last-event-id"), "Last-Event-ID")?;
     let start = start(last.as_deref().or(asked.from.as_deref()))?;
@@ -55,16 +55,17 @@ pub(crate) async fn tail(
     // Positions start at 1.
     let began = subscription.position().unwrap_or(Position(0));
     let first = Event::default().id(began.to_string());
-    let told = follow(Following { first: Some(first), subscription, ending, over: false, _seat: seat });
-    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    let audit_entry =
+        follow(Following { first: Some(first), subscription, ending, over: false, _seat: seat });
+    Ok(Sse::new(audit_entry).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-fn start(from: Option<&str>) -> Result<Start, ServerError> {
+fn start(from: Option<&str>) -> Result<StartFrom, ServerError> {
     match from {
-        None | Some("now") => Ok(Start::Now),
-        Some("beginning") => Ok(Start::Beginning),
+        None | Some("now") => Ok(StartFrom::Now),
+        Some("beginning") => Ok(StartFrom::Beginning),
         Some(position) => match position.parse() {
-            Ok(position) => Ok(Start::After(Position(position))),
+            Ok(position) => Ok(StartFrom::After(Position(position))),
             Err(_) => {
                 Err(unreadable("from", &format!("{position:?} is no position, and not beginning or now")))
             }
@@ -72,12 +73,12 @@ fn start(from: Option<&str>) -> Result<Start, ServerError> {
     }
 }
 
-fn what(asked: &TailQuery) -> Result<What, Problem> {
+fn what(asked: &TailQuery) -> Result<SubscriptionFilter, Problem> {
     let what = match (&asked.stream, &asked.prefix) {
         (Some(_), Some(_)) => return Err(unreadable("the query", "stream and prefix are both given").into()),
-        (Some(key), None) => What::stream(&key.parse()?),
-        (None, Some(prefix)) => What::streams(prefix.parse()?),
-        (None, None) => What::all(),
+        (Some(key), None) => SubscriptionFilter::stream(&key.parse()?),
+        (None, Some(prefix)) => SubscriptionFilter::streams(prefix.parse()?),
+        (None, None) => SubscriptionFilter::all(),
     };
     let types = asked.types.as_deref().unwrap_or_default();
     let types = types.split(',').filter(|name| !name.is_empty()).map(str::parse);
@@ -114,7 +115,7 @@ impl Following {
             };
             match found {
                 Ok(event) => {
-                    let line = serde_json::to_string(&EventLine::of(&event)).unwrap_or_default();
+                    let line = serde_json::to_string(&EventJson::of(&event)).unwrap_or_default();
                     return Some(Event::default().id(event.position.to_string()).data(line));
                 }
                 Err(EventsError::Gap { from, to, .. }) => {

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::audit::Told;
-use crate::request::{Answered, Body, Named, json as answer};
-use crate::shared::App;
+use crate::app_state::App;
+use crate::audit::AuditEntry;
+use crate::request::{Answered, Body, PathName, json as answer};
 use crate::token::Caller;
 
 #[derive(Deserialize, JsonSchema)]
@@ -32,11 +32,11 @@ pub(crate) struct Forked {
 pub(crate) async fn fork(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(run): Named,
+    PathName(run): PathName,
     Body(Fork { from, id }): Body<Fork>,
 ) -> Answered {
     let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-    let told = Told::new(&caller, "fork", &run, json!({"from": from, "new": id}));
-    let new = app.runs.beside(told.batch()?).fork(&run, &from, &id).await?;
+    let audit_entry = AuditEntry::new(&caller, "fork", &run, json!({"from": from, "new": id}));
+    let new = app.runs.with_batch(audit_entry.batch()?).fork(&run, &from, &id).await?;
     answer(StatusCode::CREATED, &Forked { run: new.run().to_owned(), from: run })
 }

@@ -11,14 +11,14 @@ use tidelock_core::schedule::Schedules;
 use tidelock_core::store::SharedStore;
 
 use crate::api::runs::Reason;
-use crate::audit::Told;
-use crate::request::{Answered, Body, Named, json as answer};
-use crate::shared::{App, Shared};
+use crate::app_state::{App, AppState};
+use crate::audit::AuditEntry;
+use crate::request::{Answered, Body, PathName, json as answer};
 use crate::token::Caller;
 
 /// Returns the schedule engine for one change, which commits this audit event with it.
-fn schedules(app: &Shared, told: &Told<'_>) -> Result<Schedules, InvalidInput> {
-    Ok(Schedules::new(SharedStore::clone(&app.store)).beside(told.batch()?))
+fn schedules(app: &AppState, audit_entry: &AuditEntry<'_>) -> Result<Schedules, InvalidInput> {
+    Ok(Schedules::new(SharedStore::clone(&app.store)).with_batch(audit_entry.batch()?))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -41,11 +41,11 @@ pub(crate) struct ScheduleName {
 pub(crate) async fn run(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(schedule): Named,
+    PathName(schedule): PathName,
     Body(Empty {}): Body<Empty>,
 ) -> Answered {
-    let told = Told::new(&caller, "run", &schedule, json!({}));
-    let tick = schedules(&app, &told)?.run_now(&schedule).await?;
+    let audit_entry = AuditEntry::new(&caller, "run", &schedule, json!({}));
+    let tick = schedules(&app, &audit_entry)?.run_now(&schedule).await?;
     answer(StatusCode::ACCEPTED, &Triggered { schedule, tick })
 }
 
@@ -53,11 +53,11 @@ pub(crate) async fn run(
 pub(crate) async fn pause(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(schedule): Named,
+    PathName(schedule): PathName,
     Body(Reason { reason }): Body<Reason>,
 ) -> Answered {
-    let told = Told::new(&caller, "pause", &schedule, json!({"reason": reason}));
-    schedules(&app, &told)?.pause(&schedule, &reason).await?;
+    let audit_entry = AuditEntry::new(&caller, "pause", &schedule, json!({"reason": reason}));
+    schedules(&app, &audit_entry)?.pause(&schedule, &reason).await?;
     answer(StatusCode::ACCEPTED, &ScheduleName { schedule })
 }
 
@@ -65,10 +65,10 @@ pub(crate) async fn pause(
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(schedule): Named,
+    PathName(schedule): PathName,
     Body(Empty {}): Body<Empty>,
 ) -> Answered {
-    let told = Told::new(&caller, "resume", &schedule, json!({}));
-    schedules(&app, &told)?.resume(&schedule).await?;
+    let audit_entry = AuditEntry::new(&caller, "resume", &schedule, json!({}));
+    schedules(&app, &audit_entry)?.resume(&schedule).await?;
     answer(StatusCode::ACCEPTED, &ScheduleName { schedule })
 }

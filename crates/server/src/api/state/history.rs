@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::StreamVersion;
 use tidelock_core::key::Key;
-use tidelock_core::model::delta::Misfit;
+use tidelock_core::model::delta::DeltaError;
 use tidelock_core::model::draft::Draft;
 use tidelock_core::payload::Payload;
-use tidelock_core::state::{Past, PastChange, PastPage, history_page};
+use tidelock_core::state::{HistoryChange, HistoryEntry, HistoryPage, history_page};
 
+use crate::app_state::{App, AppState};
 use crate::error::ServerError;
-use crate::inspected::Tally;
+use crate::host::Tally;
 use crate::openapi::shape;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Named, Numbered, ok, rows, unreadable};
-use crate::shared::{App, Shared};
+use crate::request::{Answered, Numbered, PathName, QueryParams, ok, rows, unreadable};
 
 /// The maximum number of merges that are read back to compute a past value.
 const BACK: usize = 5_000;
@@ -35,17 +35,21 @@ pub(crate) struct HistoryQuery {
 #[schemars(rename = "History")]
 pub(crate) struct Listing {
     #[schemars(with = "Vec<shape::Object>")]
-    writes: Vec<Past>,
+    writes: Vec<HistoryEntry>,
     /// The cursor of the next page.
     #[schemars(with = "Option<u64>")]
     next: Option<StreamVersion>,
 }
 
 /// Returns the last writes to a document, newest first.
-pub(crate) async fn list(State(app): State<App>, name: Named, Asked(asked): Asked<HistoryQuery>) -> Answered {
+pub(crate) async fn list(
+    State(app): State<App>,
+    name: PathName,
+    QueryParams(asked): QueryParams<HistoryQuery>,
+) -> Answered {
     let limit = rows(asked.limit)?;
     let before = asked.cursor.map(StreamVersion);
-    let PastPage { writes, end } = history_page(app.store(), &name.key()?, before, limit).await?;
+    let HistoryPage { writes, end } = history_page(app.store(), &name.key()?, before, limit).await?;
     let next = writes.last().map(|write| write.number).filter(|number| !end && number.0 > 0);
     ok(&Listing { writes, next })
 }
@@ -75,15 +79,15 @@ pub(crate) async fn at(State(app): State<App>, asked: Numbered) -> Answered {
 
 /// Searches backwards for the last put or delete, and applies the later merges to its value.
 async fn value_after(
-    app: &Shared,
+    app: &AppState,
     key: &Key,
     number: u64,
 ) -> Result<Option<(Timestamp, Option<Payload>)>, Problem> {
     let mut before = Some(StreamVersion(number.saturating_add(1)));
-    let mut merges: Vec<Past> = Vec::new();
+    let mut merges: Vec<HistoryEntry> = Vec::new();
     let mut when = None;
     while merges.len() < BACK {
-        let PastPage { writes, end } = history_page(app.store(), key, before, PAGE).await?;
+        let HistoryPage { writes, end } = history_page(app.store(), key, before, PAGE).await?;
         before = writes.last().map(|oldest| oldest.number);
         for past in writes {
             if when.is_none() && past.number.0 != number {
@@ -91,12 +95,12 @@ async fn value_after(
             }
             let at = *when.get_or_insert(past.at);
             let base = match past.change {
-                PastChange::Merge(_) => {
+                HistoryChange::Merge(_) => {
                     merges.push(past);
                     continue;
                 }
-                PastChange::Put(value) => Some(value),
-                PastChange::Delete => None,
+                HistoryChange::Put(value) => Some(value),
+                HistoryChange::Delete => None,
             };
             return Ok(Some((at, merged(base, &merges)?)));
         }
@@ -114,15 +118,15 @@ async fn value_after(
     Err(unreadable("number", &reason).into())
 }
 
-fn merged(base: Option<Payload>, merges: &[Past]) -> Result<Option<Payload>, Problem> {
+fn merged(base: Option<Payload>, merges: &[HistoryEntry]) -> Result<Option<Payload>, Problem> {
     if merges.is_empty() {
         return Ok(base);
     }
     let mut value = Draft::of(&base.unwrap_or_default());
     for past in merges.iter().rev() {
-        let PastChange::Merge(deltas) = &past.change else { continue };
+        let HistoryChange::Merge(deltas) = &past.change else { continue };
         for step in deltas {
-            let misfit = |misfit: Misfit| {
+            let misfit = |misfit: DeltaError| {
                 let reason =
                     format!("write {} needs {}, and there is {}", past.number, misfit.needed, misfit.found);
                 unreadable("the history", &reason)

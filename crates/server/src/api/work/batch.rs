@@ -10,15 +10,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock_core::key::Key;
-use tidelock_core::reactions::forget_put_off;
+use tidelock_core::reactions::clear_backoff;
 use tidelock_core::store::{Batch, Operation, Page, Pattern, Selection, WorkFilter, WorkRow, limits};
 
-use crate::audit::{self, Told};
+use crate::app_state::{App, AppState};
+use crate::audit::{self, AuditEntry};
 use crate::error::ServerError;
 use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, Body, PAGE_ROWS, ok, unreadable};
-use crate::shared::{App, Shared};
 use crate::token::Caller;
 
 /// The number of rows in a read.
@@ -75,14 +75,14 @@ pub(crate) async fn batch(
     let keys: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
     let (queue, pattern) = (body.queue.as_deref(), body.pattern.as_deref());
     let details = json!({"queue": queue, "pattern": pattern, "selected": audit::keys(keys.iter().cloned())});
-    let told = Told::new(&caller, body.verb.word(), "work", details);
+    let audit_entry = AuditEntry::new(&caller, body.verb.word(), "work", details);
     let mut batch = Batch::new();
     if matches!(body.verb, Verb::Retry) {
         let now = app.store().now().await?;
-        batch = rows.iter().fold(batch, |batch, row| forget_put_off(batch, row, now));
+        batch = rows.iter().fold(batch, |batch, row| clear_backoff(batch, row, now));
     }
     let batch = batch.operate(Selection::Keys(keys), body.verb.operation());
-    let receipt = app.store().apply(told.with(batch)?).await?;
+    let receipt = app.store().apply(audit_entry.with(batch)?).await?;
     let changed = receipt.operated.first().copied().unwrap_or_default();
     ok(&Operated { would_change: found, changed })
 }
@@ -104,7 +104,7 @@ impl Verb {
 }
 
 /// Returns the rows that the request selects and that its action changes.
-async fn selected(app: &Shared, body: &Operate) -> Result<Vec<WorkRow>, Problem> {
+async fn selected(app: &AppState, body: &Operate) -> Result<Vec<WorkRow>, Problem> {
     let filter = WorkFilter {
         lane: body.queue.as_deref().map(str::parse).transpose()?,
         pattern: body.pattern.as_deref().map(Pattern::new).transpose()?,
@@ -125,7 +125,7 @@ async fn selected(app: &Shared, body: &Operate) -> Result<Vec<WorkRow>, Problem>
 }
 
 /// Returns all rows that match. Fails if there are more than one batch may change.
-async fn matching(app: &Shared, filter: &WorkFilter) -> Result<Vec<WorkRow>, Problem> {
+async fn matching(app: &AppState, filter: &WorkFilter) -> Result<Vec<WorkRow>, Problem> {
     let (mut rows, mut page) = (Vec::new(), Page::first(PAGE));
     loop {
         let found = app.store().works(filter, page).await?;
@@ -142,7 +142,7 @@ async fn matching(app: &Shared, filter: &WorkFilter) -> Result<Vec<WorkRow>, Pro
 }
 
 /// Returns the existing rows with these keys, without duplicates.
-async fn named(app: &Shared, keys: Vec<Key>) -> Result<Vec<WorkRow>, Problem> {
+async fn named(app: &AppState, keys: Vec<Key>) -> Result<Vec<WorkRow>, Problem> {
     if keys.len() > PAGE_ROWS {
         return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
     }

@@ -62,10 +62,10 @@ fn operation(
     let op = OpHandle::request(activation, request);
     match part {
         Part::Timer { millis } => {
-            let when = When::After(Duration::from_millis(millis));
-            op.begin(|op| (Entry::TimerSet(TimerSet { op, when }), Batch::new()));
+            let when = TimerSpec::After(Duration::from_millis(millis));
+            op.begin(|op| (JournalEntry::TimerSet(TimerSet { op, when }), Batch::new()));
         }
-        Part::Signal => op.note(|op| Entry::Awaited(Awaited { op })),
+        Part::Signal => op.note(|op| JournalEntry::Awaited(Awaited { op })),
         Part::Step { .. } => {}
     }
     let (log, gates) = (Arc::clone(log), Arc::clone(gates));
@@ -114,7 +114,7 @@ impl World {
         usize::from(self.choices.pop_front().unwrap_or(u8::MAX)) % most.max(1)
     }
 
-    fn write(&mut self, entry: Entry) -> Placed {
+    fn write(&mut self, entry: JournalEntry) -> Placed {
         let version = StreamVersion(u64::try_from(self.journal.len()).unwrap() + 1);
         let placed = Placed { version, at: self.now, entry };
         self.journal.push(placed.clone());
