@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::key::{Key, KeyPrefix};
-use tidelock_core::store::{Document, Get, Page, PageOf, Resolution, RowSet, StoredRow};
+use tidelock_core::store::{Get, Page, PageOf, Resolution, RowSet, StoredDocument, StoredRow};
 
 use crate::directory::Folder;
 use crate::error::{self, Failure};
@@ -12,7 +12,7 @@ use crate::session::Session;
 
 impl Session<'_> {
     /// Returns a document that readers see.
-    pub(crate) fn document(&self, key: &Key) -> Result<Option<Document>, Failure> {
+    pub(crate) fn document(&self, key: &Key) -> Result<Option<StoredDocument>, Failure> {
         let row = self.load(&file_names::encode(key))?;
         Ok(row.and_then(|(key, row)| row.visible(&key, self.now)))
     }
@@ -37,7 +37,7 @@ impl Session<'_> {
         prefix: &KeyPrefix,
         page: &Page,
         limit: usize,
-    ) -> Result<PageOf<Document>, Failure> {
+    ) -> Result<PageOf<StoredDocument>, Failure> {
         let wanted = |key: &Key| prefix.contains(key) && page.after.as_ref().is_none_or(|after| key > after);
         let visible = self.keys(wanted)?.into_iter().filter_map(|(key, name)| {
             let loaded = self.load(&name).map(|found| found?.1.visible(&key, self.now));

@@ -11,9 +11,9 @@ use tidelock_core::id::{Epoch, OpId, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady,
-    Page, PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo,
-    StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
+    ApplyError, Batch, Claim, Claimed, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady, Page,
+    PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreErrorKind, StoreInfo, StoredDocument,
+    StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
 };
 
 use crate::directory::{DirectoryLayout, Folder};
@@ -214,12 +214,12 @@ impl Store for FilesStore {
         Ok(known.and_then(Resolution::into_receipt))
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         let key = key.clone();
         self.reading(move |session| session.document(&key)).await
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         let (prefix, limit) = (prefix.clone(), page.rows()?);
         self.reading(move |session| session.documents(&prefix, &page, limit)).await
     }

@@ -69,7 +69,7 @@ pub use open::connect;
 pub use sqlx;
 pub use store::{LogBlocker, PostgresStats, PostgresStore};
 pub use tokio_postgres;
-pub use transaction::CallerTransaction;
+pub use transaction::DriverTransaction;
 
 /// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]

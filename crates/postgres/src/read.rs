@@ -7,8 +7,8 @@ use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::epoch as model;
 use tidelock_core::model::limits::{PAGE_BYTES, PAYLOAD_BYTES};
 use tidelock_core::store::{
-    Direction, Document, EventFilter, EventPage, Get, LogQuery, NextReady, Page, PageOf, Receipt, Resolution,
-    RowSet, StoreError, StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
+    Direction, EventFilter, EventPage, Get, LogQuery, NextReady, Page, PageOf, Receipt, Resolution, RowSet,
+    StoreError, StoredDocument, StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
 };
 use tokio_postgres::types::Type;
 
@@ -102,7 +102,7 @@ impl Reader<'_> {
         Call::new(&self.sql.now).with(self.given, Type::INT8)
     }
 
-    pub(crate) async fn document(&self, key: &Key) -> Result<Option<Document>, Failure> {
+    pub(crate) async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, Failure> {
         let (columns, s) = (rows::DOCUMENT_COLUMNS, &self.sql.schema);
         let sql = format!("SELECT {columns}, coalesce($2, {s}.clock()) FROM {s}.documents WHERE key = $1");
         let call = Call::new(&sql).with(key.canonical(), Type::TEXT);
@@ -125,7 +125,7 @@ impl Reader<'_> {
         &self,
         prefix: &KeyPrefix,
         page: &Page,
-    ) -> Result<PageOf<Document>, Failure> {
+    ) -> Result<PageOf<StoredDocument>, Failure> {
         let limit = page.rows()?;
         let (columns, s, bounds) = (rows::DOCUMENT_COLUMNS, &self.sql.schema, bounds(prefix));
         // Cuts off rows far beyond a page; the exact end is found below.
@@ -299,7 +299,7 @@ impl Reader<'_> {
 }
 
 /// Decodes a document with the instant to use, as readers see it.
-fn visible(row: &Row) -> Result<Option<Document>, Failure> {
+fn visible(row: &Row) -> Result<Option<StoredDocument>, Failure> {
     let now = Timestamp::from_micros(get(row, 5)?);
     let (key, row) = rows::document(row)?;
     Ok(row.visible(&key, now))

@@ -10,9 +10,9 @@ use tidelock_core::id::{Epoch, OpId, Position, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, EventPage, Get, HistoryCut, LogQuery, NextReady, Page,
-    PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept,
-    Watch, Watcher, WorkFilter, WorkRow, limits,
+    ApplyError, Batch, Claim, Claimed, EventPage, Get, HistoryCut, LogQuery, NextReady, Page, PageOf,
+    Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StoredDocument, StreamInfo, StreamQuery,
+    Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
 };
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
@@ -284,11 +284,11 @@ impl Store for PostgresStore {
         reading!(self, |reader| reader.operation(id))
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         reading!(self, |reader| reader.document(key))
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         reading!(self, |reader| reader.documents(prefix, &page))
     }
 

@@ -23,12 +23,12 @@ const ATTEMPTS: usize = 5;
 
 /// A transaction of the caller's own connection: of `tokio-postgres` or, with the feature `sqlx`, of sqlx. The trait is
 /// sealed.
-pub trait CallerTransaction: Begin {}
+pub trait DriverTransaction: Begin {}
 
-impl CallerTransaction for tokio_postgres::Transaction<'_> {}
+impl DriverTransaction for tokio_postgres::Transaction<'_> {}
 
 #[cfg(feature = "sqlx")]
-impl CallerTransaction for sqlx::Transaction<'_, sqlx::Postgres> {}
+impl DriverTransaction for sqlx::Transaction<'_, sqlx::Postgres> {}
 
 /// Begins a savepoint.
 pub trait Begin: Send {
@@ -127,7 +127,7 @@ impl PostgresStore {
     /// If the future is dropped, the transaction has the batch as a whole or not at all. Roll it back.
     pub async fn apply_in(
         &self,
-        tx: &mut impl CallerTransaction,
+        tx: &mut impl DriverTransaction,
         batch: &Batch,
     ) -> Result<Receipt, ApplyError> {
         self.apply_in_any(tx, batch).await

@@ -23,8 +23,8 @@ use tidelock_core::id::{EventType, OpId, Owner, Position, QueueName};
 use tidelock_core::key::{Arg, Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
-    Batch, Claim, Delta, Document, Event, Expect, Grant, LogQuery, NewEvent, NewWork, Page, Receipt, Refusal,
-    Store, StoreErrorKind, WorkFilter, limits,
+    Batch, Claim, Delta, Event, Expect, Grant, LogQuery, NewEvent, NewWork, Page, Receipt, Refusal, Store,
+    StoreErrorKind, StoredDocument, WorkFilter, limits,
 };
 use tidelock_pgserver::Server;
 use tidelock_postgres::{PostgresOptions, PostgresStore, tokio_postgres};
@@ -440,7 +440,7 @@ async fn check_state(store: &PostgresStore, found: &BTreeMap<OpId, u64>) {
     }
     let expected: BTreeSet<Key> = found.keys().map(|id| effect(&job(*id))).collect();
     let effects = documents(store, "effect").await;
-    let twice: Vec<&Document> = effects.iter().filter(|document| number(document) != 1).collect();
+    let twice: Vec<&StoredDocument> = effects.iter().filter(|document| number(document) != 1).collect();
     assert!(twice.is_empty(), "done more than once: {twice:?}");
     let effects: BTreeSet<Key> = effects.into_iter().map(|document| document.key).collect();
     assert!(effects == expected, "{} jobs were done, there were {}", effects.len(), expected.len());
@@ -451,11 +451,11 @@ async fn check_state(store: &PostgresStore, found: &BTreeMap<OpId, u64>) {
     }
 }
 
-fn number(document: &Document) -> u64 {
+fn number(document: &StoredDocument) -> u64 {
     document.value.parse::<Value>().unwrap()["n"].as_u64().unwrap()
 }
 
-async fn documents(store: &PostgresStore, kind: &str) -> Vec<Document> {
+async fn documents(store: &PostgresStore, kind: &str) -> Vec<StoredDocument> {
     let (prefix, mut all) = (KeyPrefix::kind(kind), Vec::new());
     let mut page = Page::first(limits::PAGE_ROWS);
     loop {

@@ -10,7 +10,7 @@ use tidelock_core::error::Outcome;
 use tidelock_core::id::DocVersion;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
-use tidelock_core::store::{ApplyError, Batch, Document, DocumentFound, Expect, Get, Refusal};
+use tidelock_core::store::{ApplyError, Batch, DocumentFound, Expect, Get, Refusal, StoredDocument};
 
 use crate::cache::KeyKnowledge;
 use crate::cipher::Secret;
@@ -27,7 +27,7 @@ const ASK_AGAIN: u32 = 3;
 pub(crate) enum Put {
     Done,
     /// The document was not as expected. Holds the current document, if any.
-    Found(Option<Document>),
+    Found(Option<StoredDocument>),
 }
 
 impl Vault {
@@ -125,7 +125,7 @@ impl Vault {
         Err(SealedError::Contended { key, attempts: ATTEMPTS })
     }
 
-    fn read(&self, subject: &str, document: &Document) -> Result<KeyKnowledge, SealedError> {
+    fn read(&self, subject: &str, document: &StoredDocument) -> Result<KeyKnowledge, SealedError> {
         Ok(match Record::read(&document.key, &document.value)? {
             Record::Forgotten(at) => KeyKnowledge::Forgotten(at),
             Record::Wrapped(wrapped) => {

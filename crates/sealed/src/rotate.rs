@@ -1,6 +1,6 @@
 //! Rotation: keys move from an older master key to the current one. Sealed values do not change.
 
-use tidelock_core::store::{Document, Expect, Page};
+use tidelock_core::store::{Expect, Page, StoredDocument};
 
 use crate::data_keys::{ATTEMPTS, Put};
 use crate::error::SealedError;
@@ -71,10 +71,10 @@ impl Vault {
         }
     }
 
-    async fn move_key(&self, subject: &str, found: Option<Document>) -> Result<Fate, SealedError> {
+    async fn move_key(&self, subject: &str, found: Option<StoredDocument>) -> Result<Fate, SealedError> {
         let mut found = found;
         for _ in 0..ATTEMPTS {
-            let Some(Document { key, version, value, .. }) = found else { return Ok(Fate::Gone) };
+            let Some(StoredDocument { key, version, value, .. }) = found else { return Ok(Fate::Gone) };
             let wrapped = match Record::read(&key, &value)? {
                 Record::Forgotten(_) => return Ok(Fate::Forgotten),
                 Record::Wrapped(wrapped) if wrapped.master == *self.master.id() => return Ok(Fate::Current),

@@ -5,8 +5,8 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::key::{INDEX_KIND, Key, KeyPrefix};
 use tidelock_core::model::limits::PAGE_BYTES;
 use tidelock_core::store::{
-    Direction, Document, Event, EventFilter, EventPage, Get, LogQuery, Page, PageOf, Resolution, RowSet,
-    StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
+    Direction, Event, EventFilter, EventPage, Get, LogQuery, Page, PageOf, Resolution, RowSet,
+    StoredDocument, StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
 };
 
 use crate::epoch;
@@ -46,7 +46,11 @@ pub(crate) fn rows(
     Ok(RowSet { rows: gets.iter().map(row).collect::<Result<_, _>>()?, now })
 }
 
-pub(crate) fn document(db: &Connection, key: &Key, now: Timestamp) -> Result<Option<Document>, Failure> {
+pub(crate) fn document(
+    db: &Connection,
+    key: &Key,
+    now: Timestamp,
+) -> Result<Option<StoredDocument>, Failure> {
     Ok(session::document(db, key)?.and_then(|row| row.visible(key, now)))
 }
 
@@ -64,7 +68,7 @@ pub(crate) fn documents(
     prefix: &KeyPrefix,
     page: &Page,
     now: Timestamp,
-) -> Result<PageOf<Document>, Failure> {
+) -> Result<PageOf<StoredDocument>, Failure> {
     let limit = page.rows()?;
     let (condition, from, below) = visible(prefix, page);
     let columns = rows::DOCUMENT_COLUMNS;

@@ -12,9 +12,9 @@ use tidelock_core::id::{Epoch, OpId, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady,
-    Page, PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep,
-    Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
+    ApplyError, Batch, Claim, Claimed, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady, Page,
+    PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StoredDocument, StreamInfo,
+    StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
 };
 use tokio::sync::oneshot;
 
@@ -288,12 +288,12 @@ impl Store for SqliteStore {
         Ok(known.and_then(Resolution::into_receipt))
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         let key = key.clone();
         self.snapshot(move |db, now| read::document(db, &key, now)).await
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         let prefix = prefix.clone();
         self.snapshot(move |db, now| read::documents(db, &prefix, &page, now)).await
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidelock_core::key::Key;
 use tidelock_core::store::{
-    Batch, Claim, ClaimDenied, Document, Event, Grant, LogQuery, Receipt, Refusal, Store, StreamQuery,
+    Batch, Claim, ClaimDenied, Event, Grant, LogQuery, Receipt, Refusal, Store, StoredDocument, StreamQuery,
     WorkFilter, WorkRow, limits,
 };
 
@@ -68,7 +68,7 @@ impl Conn {
     }
 
     /// Returns a document.
-    pub async fn doc(&self, key: &Key) -> Option<Document> {
+    pub async fn doc(&self, key: &Key) -> Option<StoredDocument> {
         self.document(key).await.expect("the store answers")
     }
 

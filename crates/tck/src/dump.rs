@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{
-    Document, Event, Page, PageOf, StoreError, StoreErrorKind, StreamInfo, WorkFilter, WorkRow,
+    Event, Page, PageOf, StoreError, StoreErrorKind, StoredDocument, StreamInfo, WorkFilter, WorkRow,
 };
 
 use crate::conn::Conn;
@@ -13,7 +13,7 @@ use crate::conn::Conn;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dump {
     /// All documents, by key.
-    pub documents: Vec<Document>,
+    pub documents: Vec<StoredDocument>,
     /// All streams, by key.
     pub streams: Vec<StreamInfo>,
     /// All events, by position.

@@ -1,7 +1,7 @@
 //! Assertions on answers: each unpacks one refusal, or panics with the actual answer.
 
 use tidelock_core::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
-use tidelock_core::store::{ApplyError, Document, Receipt};
+use tidelock_core::store::{ApplyError, Receipt, StoredDocument};
 
 /// Returns the refusal of a batch that was not applied although the store is available.
 #[track_caller]
@@ -30,7 +30,7 @@ pub(crate) fn document_conflict(refusal: Refusal) -> DocumentFound {
 
 /// Returns the value and version that the loser of a race received.
 #[track_caller]
-pub(crate) fn present(refusal: Refusal) -> Document {
+pub(crate) fn present(refusal: Refusal) -> StoredDocument {
     match document_conflict(refusal) {
         DocumentFound::Present(document) => document,
         other => panic!("expected the document that won, got {other:?}"),

@@ -273,13 +273,13 @@ impl<W: ProxyHooks> Store for Detour<W> {
         self.inner.operation(id).await
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         let document = self.inner.document(key).await;
         self.way.seen().await;
         document
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         self.inner.documents(prefix, page).await
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidelock::prelude::*;
-use tidelock::store::Document;
+use tidelock::store::StoredDocument;
 
 /// A record. Without a version, the record does not exist.
 #[derive(Debug, Serialize)]
@@ -15,7 +15,7 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn of(document: &Document) -> Self {
+    pub(super) fn of(document: &StoredDocument) -> Self {
         Self {
             key: document.key.clone(),
             version: Some(document.version),

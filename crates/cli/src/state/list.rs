@@ -4,7 +4,7 @@ use anyhow::Result;
 use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
-use tidelock::store::Document;
+use tidelock::store::StoredDocument;
 
 use crate::args::StateList;
 use crate::exit::Exit;
@@ -23,8 +23,8 @@ struct Line {
 }
 
 impl Line {
-    fn of(document: Document) -> Self {
-        let Document { key, version, value, updated_at, expires_at } = document;
+    fn of(document: StoredDocument) -> Self {
+        let StoredDocument { key, version, value, updated_at, expires_at } = document;
         Self { key, version, size: value.len(), updated_at, expires_at }
     }
 }

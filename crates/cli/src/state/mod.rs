@@ -12,7 +12,7 @@ mod write;
 
 use anyhow::Result;
 use tidelock::prelude::*;
-use tidelock::store::Document;
+use tidelock::store::StoredDocument;
 
 use crate::args::State;
 use crate::exit::Exit;
@@ -31,7 +31,7 @@ pub(crate) async fn run(verb: State) -> Result<Exit> {
 }
 
 /// Returns the heading of a value for human readers.
-fn heading(document: &Document) -> String {
+fn heading(document: &StoredDocument) -> String {
     let expires = document.expires_at.map(|at| format!(", expires {}", output::instant(at)));
     let (version, written) = (document.version, output::instant(document.updated_at));
     format!("version {version}, {written}{}", expires.unwrap_or_default())

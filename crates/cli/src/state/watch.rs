@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tidelock::prelude::*;
 use tidelock::state::versions;
-use tidelock::store::Document;
+use tidelock::store::StoredDocument;
 
 use super::envelope::Envelope;
 use super::heading;
@@ -52,7 +52,7 @@ async fn follow(store: &SharedStore, key: &Key, layout: Layout) -> Result<()> {
     }
 }
 
-fn print(key: &Key, found: Option<&Document>, layout: Layout) -> Result<()> {
+fn print(key: &Key, found: Option<&StoredDocument>, layout: Layout) -> Result<()> {
     if layout != Layout::Table {
         return output::json_line(&found.map_or_else(|| Envelope::none(key), Envelope::of));
     }

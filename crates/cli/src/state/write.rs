@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidelock::key::reserved::check_document;
 use tidelock::prelude::*;
 use tidelock::state::{HistoryChange, history_batch, history_key};
-use tidelock::store::{Document, DocumentFound, StoreErrorKind};
+use tidelock::store::{DocumentFound, StoreErrorKind, StoredDocument};
 
 use super::envelope::Envelope;
 use super::not_found;
@@ -83,7 +83,7 @@ pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
 /// Returns the expected version: the requested one, or else the current one.
 fn expectation(
     condition: &Condition,
-    before: Option<&Document>,
+    before: Option<&StoredDocument>,
     forced: Expect<DocVersion>,
 ) -> Expect<DocVersion> {
     if condition.force {
@@ -97,7 +97,7 @@ fn expectation(
 struct Write {
     key: Key,
     expect: Expect<DocVersion>,
-    before: Option<Document>,
+    before: Option<StoredDocument>,
     change: HistoryChange,
 }
 
@@ -127,7 +127,7 @@ struct Report<'a> {
 
 impl Write {
     /// Returns whether the current document meets the expectation.
-    fn is_met_by(&self, before: &Document) -> bool {
+    fn is_met_by(&self, before: &StoredDocument) -> bool {
         match self.expect {
             Expect::Exact(version) => before.version == version,
             Expect::Absent => false,

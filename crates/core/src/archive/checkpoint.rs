@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, StreamVersion};
 use crate::key::Key;
-use crate::store::Document;
+use crate::store::StoredDocument;
 
 /// The way in which a stream is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn read(document: &Document) -> Result<Self, InvalidInput> {
+    pub(super) fn read(document: &StoredDocument) -> Result<Self, InvalidInput> {
         Ok(Self { note: document.value.parse()?, version: document.version })
     }
 }

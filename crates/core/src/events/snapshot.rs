@@ -22,7 +22,7 @@ use crate::key::Key;
 use crate::key::reserved::{BASE, SNAPSHOT};
 use crate::model::hash;
 use crate::payload::Payload;
-use crate::store::{ApplyError, Batch, Document, Event, Expect, NewEvent, Refusal, SharedStore, Store};
+use crate::store::{ApplyError, Batch, Event, Expect, NewEvent, Refusal, SharedStore, Store, StoredDocument};
 use crate::telemetry;
 
 /// The type of the event that restarts a stream. It holds the state, and the events before it are removed.
@@ -304,7 +304,7 @@ impl Snapshots {
         &self,
         store: &dyn Store,
         stream: &Key,
-    ) -> Result<Option<Document>, EventsError> {
+    ) -> Result<Option<StoredDocument>, EventsError> {
         Ok(store.document(&stream.beside(BASE)?).await?)
     }
 

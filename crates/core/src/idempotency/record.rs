@@ -11,7 +11,7 @@ use super::response::StoredResponse;
 use crate::error::InvalidInput;
 use crate::id::Fence;
 use crate::payload::Payload;
-use crate::store::Document;
+use crate::store::StoredDocument;
 
 /// The stored part of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,11 +59,11 @@ impl Record {
         }
     }
 
-    pub(super) fn read(document: &Document) -> Result<Self, IdempotencyError> {
+    pub(super) fn read(document: &StoredDocument) -> Result<Self, IdempotencyError> {
         document.value.parse().map_err(|found| damaged(document, &found))
     }
 
-    pub(super) fn kept(self, document: &Document) -> Result<StorePolicy, IdempotencyError> {
+    pub(super) fn kept(self, document: &StoredDocument) -> Result<StorePolicy, IdempotencyError> {
         let Self { status, headers, body, .. } = self;
         let body = match body {
             Body::Text(text) => text.into_bytes(),
@@ -80,7 +80,7 @@ impl Record {
     }
 }
 
-fn damaged(document: &Document, found: &InvalidInput) -> IdempotencyError {
+fn damaged(document: &StoredDocument, found: &InvalidInput) -> IdempotencyError {
     IdempotencyError::Damaged { key: document.key.clone(), reason: found.to_string() }
 }
 

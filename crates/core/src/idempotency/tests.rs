@@ -5,14 +5,14 @@ use super::{Fingerprint, MAX_BODY_BYTES, MAX_HEADERS_BYTES, StorePolicy, StoredR
 use crate::clock::Timestamp;
 use crate::id::{DocVersion, Fence};
 use crate::key::Key;
-use crate::store::{Document, limits};
+use crate::store::{StoredDocument, limits};
 
 fn round_trip(kept: &StorePolicy) -> (String, StorePolicy) {
     let request = Fingerprint::of([b"a"]);
     let value = Record::new(&request, Fence(7), kept).payload().unwrap();
     assert!(value.len() <= limits::PAYLOAD_BYTES, "{} bytes", value.len());
     let (key, updated_at) = (Key::single("record").unwrap(), Timestamp::EPOCH);
-    let document = Document { key, version: DocVersion(1), value, updated_at, expires_at: None };
+    let document = StoredDocument { key, version: DocVersion(1), value, updated_at, expires_at: None };
     let record = Record::read(&document).unwrap();
     assert_eq!((record.request.as_str(), record.fence), (request.hex().as_str(), Fence(7)));
     (document.value.to_string(), record.kept(&document).unwrap())

@@ -8,7 +8,7 @@ use super::keys;
 use super::record::{Record, StorePolicy};
 use crate::clock::Timestamp;
 use crate::key::Key;
-use crate::store::{Batch, Document, Expect, Get, Page, PageOf, WorkFilter, WorkRow};
+use crate::store::{Batch, Expect, Get, Page, PageOf, StoredDocument, WorkFilter, WorkRow};
 
 /// An idempotency key and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,7 +139,7 @@ impl Idempotency {
     }
 }
 
-fn stored(document: &Document) -> Result<Option<IdempotencyKeyView>, IdempotencyError> {
+fn stored(document: &StoredDocument) -> Result<Option<IdempotencyKeyView>, IdempotencyError> {
     let Some((scope, key)) = keys::of(&document.key) else { return Ok(None) };
     let record = Record::read(document)?;
     let request = record.request.clone();

@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::limits::{MERGE_DEPTH, PAYLOAD_BYTES, within};
 use super::receipt::{Receipt, Written};
 use super::refusal::{DocumentFound, Refusal};
-use super::rows::{Document, DocumentRow};
+use super::rows::{DocumentRow, StoredDocument};
 use super::working_set::WorkingSet;
 use crate::clock::Due;
 use crate::id::DocVersion;
@@ -35,7 +35,7 @@ pub(super) fn check(step: &mut Step<'_>, key: &Key, expect: Expect<DocVersion>) 
     Err(Refusal::Document { index: step.index, key: key.clone(), expected: expect, found: Box::new(found) })
 }
 
-fn visible(step: &Step<'_>, key: &Key) -> Option<Document> {
+fn visible(step: &Step<'_>, key: &Key) -> Option<StoredDocument> {
     step.facts.document(key)?.visible(key, step.now)
 }
 

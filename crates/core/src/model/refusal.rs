@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::batch::Expect;
 use super::limits::TRUNCATE_EVENTS;
-use super::rows::{Document, LeaseRow};
+use super::rows::{LeaseRow, StoredDocument};
 use crate::error::{InvalidInput, Retry, codes};
 use crate::id::{DocVersion, Epoch, EventId, Fence, OpId, StreamVersion};
 use crate::key::Key;
@@ -37,7 +37,7 @@ pub enum DocumentFound {
     /// The document was deleted or has expired. The version is its last one.
     Gone(DocVersion),
     /// The document exists.
-    Present(Document),
+    Present(StoredDocument),
 }
 
 impl std::fmt::Display for DocumentFound {

@@ -59,7 +59,7 @@ fn beginning() -> StreamVersion {
 
 /// A document that exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Document {
+pub struct StoredDocument {
     /// The key of the document.
     pub key: Key,
     /// The version of the document.
@@ -88,12 +88,12 @@ pub struct DocumentRow {
 impl DocumentRow {
     /// Returns the document that a reader sees at `now`: none when it is deleted or has expired.
     #[must_use]
-    pub fn visible(&self, key: &Key, now: Timestamp) -> Option<Document> {
+    pub fn visible(&self, key: &Key, now: Timestamp) -> Option<StoredDocument> {
         let value = self.value.clone()?;
         if self.expires_at.is_some_and(|at| at.has_come(now)) {
             return None;
         }
-        Some(Document {
+        Some(StoredDocument {
             key: key.clone(),
             version: self.version,
             value,

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use super::error::ProjectionsError;
 use super::keys::{self, Pointer};
 use crate::key::{Arg, Key};
-use crate::store::{Document, Page, SharedStore};
+use crate::store::{Page, SharedStore, StoredDocument};
 
 /// A reader of the rows of a projection.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl ReadModel {
     }
 
     /// Reads the document that names the live version.
-    pub(super) async fn pointer(&self) -> Result<(Document, Pointer), ProjectionsError> {
+    pub(super) async fn pointer(&self) -> Result<(StoredDocument, Pointer), ProjectionsError> {
         let key: Key = keys::pointer(&self.name)?;
         let Some(document) = self.store.document(&key).await? else {
             return Err(ProjectionsError::Unknown { name: self.name.clone() });

@@ -14,7 +14,7 @@ use crate::error::InvalidInput;
 use crate::id::{Position, Priority};
 use crate::key::Key;
 use crate::store::{
-    Batch, Document, Expect, Get, Operation, Page, Selection, SharedStore, WorkFilter, WorkRow, limits,
+    Batch, Expect, Get, Operation, Page, Selection, SharedStore, StoredDocument, WorkFilter, WorkRow, limits,
 };
 
 /// The number of rows or documents that are read at once.
@@ -232,7 +232,7 @@ impl Operator {
         &self,
         name: &str,
         which: &ReactionFilter,
-    ) -> Result<Vec<(Document, Key, Position)>, ReactionsError> {
+    ) -> Result<Vec<(StoredDocument, Key, Position)>, ReactionsError> {
         let mut meant = Vec::new();
         for (document, key, position) in self.parked_documents(Some(name)).await? {
             if which.means(&key, position)? {
@@ -246,7 +246,7 @@ impl Operator {
     pub(super) async fn parked_documents(
         &self,
         name: Option<&str>,
-    ) -> Result<Vec<(Document, Key, Position)>, ReactionsError> {
+    ) -> Result<Vec<(StoredDocument, Key, Position)>, ReactionsError> {
         let range = name.map_or_else(keys::every_parked, keys::all_parked);
         let (mut all, mut page) = (Vec::new(), Page::first(PAGE));
         loop {
@@ -265,7 +265,7 @@ impl Operator {
     pub(super) fn forget(
         &self,
         batch: Batch,
-        document: &Document,
+        document: &StoredDocument,
         key: &Key,
         position: Position,
     ) -> Result<Batch, InvalidInput> {
@@ -330,7 +330,7 @@ impl Operator {
 
 impl Note {
     /// Decodes the document of a parked event.
-    pub(super) fn read(document: &Document) -> Result<Self, InvalidInput> {
+    pub(super) fn read(document: &StoredDocument) -> Result<Self, InvalidInput> {
         document.value.parse()
     }
 }

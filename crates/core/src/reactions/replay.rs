@@ -16,7 +16,7 @@ use crate::clock::Due;
 use crate::id::Position;
 use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{Batch, Claim, ClaimDenied, Document, Expect, Grant};
+use crate::store::{Batch, Claim, ClaimDenied, Expect, Grant, StoredDocument};
 use crate::worker::{Committed, LeasedWork, Worker, unique_owner};
 
 /// The error for an event that is neither complete in its document nor in its stream.
@@ -40,9 +40,9 @@ enum Ended {
     /// The event is not parked, so there is nothing to do.
     Gone,
     /// The event was handled.
-    Did(Document, Effects),
+    Did(StoredDocument, Effects),
     /// The event stays parked, with a new error.
-    InVain(Document, Note, String),
+    InVain(StoredDocument, Note, String),
     /// The replay is deferred.
     Later(Due),
     /// The row is released.
@@ -93,7 +93,7 @@ impl Replay {
     }
 
     /// Returns the parked event, if it is still parked.
-    async fn read_parked(&self) -> Option<(Document, Note)> {
+    async fn read_parked(&self) -> Option<(StoredDocument, Note)> {
         let document = keys::parked(&self.definition.name, &self.parked_under, self.position).ok()?;
         let document = self.worker.store.document(&document).await.ok().flatten()?;
         let note = document.value.parse().ok()?;
@@ -101,7 +101,7 @@ impl Replay {
     }
 
     /// Leases the row of the key under a unique owner, because an owner can take over its own lease.
-    async fn hold_key(&self, document: &Document, note: &Note) -> Row {
+    async fn hold_key(&self, document: &StoredDocument, note: &Note) -> Row {
         let names = keys::row(&self.definition.name, &self.key)
             .and_then(|row| Ok((row, unique_owner(Some(&self.worker.owner))?)));
         let Ok((row, owner)) = names else { return Row::None };
@@ -125,7 +125,7 @@ impl Replay {
         }
     }
 
-    async fn tried(&self, document: Document, note: Note) -> Ended {
+    async fn tried(&self, document: StoredDocument, note: Note) -> Ended {
         let event = match note.whole_event(&self.worker.store).await {
             Ok(Some(event)) => event,
             Ok(None) => {

@@ -19,7 +19,7 @@ use super::keys;
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, Position, QueueName};
 use crate::payload::Payload;
-use crate::store::{Batch, Document, Event, EventFilter, Expect, SharedStore};
+use crate::store::{Batch, Event, EventFilter, Expect, SharedStore, StoredDocument};
 
 /// The most replaced definitions that are remembered.
 const MAX_EARLIER: usize = 64;
@@ -211,7 +211,7 @@ impl Stored {
 }
 
 impl StoredAt {
-    pub(super) fn of(document: &Document) -> Result<Self, InvalidInput> {
+    pub(super) fn of(document: &StoredDocument) -> Result<Self, InvalidInput> {
         Ok(Self { stored: Arc::new(document.value.parse()?), version: document.version })
     }
 

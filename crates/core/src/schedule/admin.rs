@@ -10,7 +10,7 @@ use super::view::ScheduleView;
 use crate::clock::Timestamp;
 use crate::key::{Arg, Key};
 use crate::model::cron::Span;
-use crate::store::{Batch, Document, Get, Page, SharedStore, WorkRow, limits};
+use crate::store::{Batch, Get, Page, SharedStore, StoredDocument, WorkRow, limits};
 
 /// The maximum number of requested runs that have not finished.
 const ASKED: usize = 100;
@@ -200,7 +200,7 @@ impl Schedules {
         fires(&self.read(task, &self.find(task).await?)?, after, to)
     }
 
-    async fn find(&self, task: &str) -> Result<Document, ScheduleError> {
+    async fn find(&self, task: &str) -> Result<StoredDocument, ScheduleError> {
         Ok(self.read_schedule(task).await?.0)
     }
 
@@ -208,7 +208,7 @@ impl Schedules {
     async fn read_schedule(
         &self,
         task: &str,
-    ) -> Result<(Document, Option<WorkRow>, Timestamp), ScheduleError> {
+    ) -> Result<(StoredDocument, Option<WorkRow>, Timestamp), ScheduleError> {
         let key = keys::task(task)?;
         let mut rows = self.store.read(&[Get::Document(key.clone()), Get::Work(key)]).await?;
         if let Some(document) = rows.take_document(0) {
@@ -219,7 +219,7 @@ impl Schedules {
         Err(ScheduleError::UnknownTask { task: task.to_owned(), known: known.collect() })
     }
 
-    fn read(&self, task: &str, document: &Document) -> Result<Record, ScheduleError> {
+    fn read(&self, task: &str, document: &StoredDocument) -> Result<Record, ScheduleError> {
         let broken = |error: crate::error::InvalidInput| ScheduleError::Broken {
             task: task.to_owned(),
             reason: error.to_string(),

@@ -288,7 +288,7 @@ impl Job {
 
     /// Reads with retries while the lease is valid, because a finished run must be recorded. Returns `None` when the lease was
     /// lost or a retry cannot help.
-    async fn patient(&self, key: &Key) -> Option<(Option<crate::store::Document>, Timestamp)> {
+    async fn patient(&self, key: &Key) -> Option<(Option<crate::store::StoredDocument>, Timestamp)> {
         let store = &self.engine.worker.store;
         loop {
             let error = match store.read(&[Get::Document(key.clone())]).await {

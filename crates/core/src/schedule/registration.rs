@@ -11,7 +11,7 @@ use crate::clock::{Due, Timestamp};
 use crate::id::DocVersion;
 use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{ApplyError, Batch, Document, Expect, Get, NewWork, Page, Refusal, SharedStore};
+use crate::store::{ApplyError, Batch, Expect, Get, NewWork, Page, Refusal, SharedStore, StoredDocument};
 use crate::telemetry::SCHEDULE;
 
 /// Registers tasks under the name of a scheduler, and archives the other tasks of that name.
@@ -96,7 +96,7 @@ fn changed(old: Record, new: Record) -> Record {
 }
 
 /// Archives a task that is no longer registered. A run in flight may complete.
-async fn archive(store: &SharedStore, document: Document, record: Record) -> Result<(), ScheduleError> {
+async fn archive(store: &SharedStore, document: StoredDocument, record: Record) -> Result<(), ScheduleError> {
     let key = document.key.clone();
     let mut found = store.read(&[Get::Work(key.clone())]).await?;
     let now = found.now;
@@ -122,7 +122,11 @@ pub(super) fn written(key: &Key, version: DocVersion, record: &Record) -> Result
 }
 
 /// Returns the batch that quarantines an undecodable record and replaces it with a new one.
-pub(super) fn quarantined(document: &Document, new: &Record, reason: &str) -> Result<Batch, ScheduleError> {
+pub(super) fn quarantined(
+    document: &StoredDocument,
+    new: &Record,
+    reason: &str,
+) -> Result<Batch, ScheduleError> {
     let name = &new.task.name;
     tracing::error!(target: SCHEDULE, task = name, reason, "the record of a task cannot be read; it is put into quarantine");
     let kept = Batch::new().put(&keys::quarantine(name)?, Expect::Any, document.value.clone());

@@ -6,7 +6,7 @@ use super::record::{Record, ScheduleRecord};
 use super::transition;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::store::{Document, WorkRow};
+use crate::store::{StoredDocument, WorkRow};
 
 /// The current activity of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,7 +84,7 @@ pub struct ScheduleView {
 }
 
 impl ScheduleView {
-    pub(super) fn of(document: &Document, row: Option<&WorkRow>, now: Timestamp) -> Self {
+    pub(super) fn of(document: &StoredDocument, row: Option<&WorkRow>, now: Timestamp) -> Self {
         match document.value.parse::<Record>() {
             Ok(record) => Self::read(record, row, now),
             Err(error) => Self::broken(document, &error),
@@ -116,7 +116,7 @@ impl ScheduleView {
         }
     }
 
-    fn broken(document: &Document, error: &InvalidInput) -> Self {
+    fn broken(document: &StoredDocument, error: &InvalidInput) -> Self {
         let name = match document.key.args().into_iter().next() {
             Some(crate::key::Arg::Str(name)) => name,
             _ => document.key.to_string(),

@@ -11,12 +11,12 @@ use super::memory::Memory;
 use crate::id::{DocVersion, Epoch};
 use crate::key::Key;
 use crate::runtime::timer::sleep_until;
-use crate::store::{Document, SharedStore, StoreError, Watch};
+use crate::store::{SharedStore, StoreError, StoredDocument, Watch};
 
 /// The maximum time until a change is noticed when the store's hint was missed.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-type Reads<T> = Box<dyn Fn(&Document) -> Result<T, StateError> + Send + Sync>;
+type Reads<T> = Box<dyn Fn(&StoredDocument) -> Result<T, StateError> + Send + Sync>;
 
 /// A stream of the versions of a record: the current one, then each newer one that is found. Versions that follow each other
 /// faster than the reader takes them are skipped, but never the newest.
@@ -34,7 +34,7 @@ enum Source<T> {
 }
 
 /// Returns the versions of a record regardless of its type, from now on, starting with the current one.
-pub fn versions(store: &SharedStore, record: &Key) -> WatchStream<Document> {
+pub fn versions(store: &SharedStore, record: &Key) -> WatchStream<StoredDocument> {
     WatchStream::of(Arc::clone(store), record.clone(), Box::new(|document| Ok(document.clone())))
 }
 
@@ -46,7 +46,7 @@ impl<T: Clone + Send + Sync + 'static> WatchStream<T> {
 
     pub(super) fn stored<D: Value>(
         cell: &Combiner<D>,
-        read: impl Fn(&Document) -> Result<T, StateError> + Send + Sync + 'static,
+        read: impl Fn(&StoredDocument) -> Result<T, StateError> + Send + Sync + 'static,
     ) -> Self {
         Self::of(Arc::clone(&cell.store), cell.key.clone(), Box::new(read))
     }

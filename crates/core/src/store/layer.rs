@@ -76,11 +76,11 @@ pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
         self.inner().operation(id).await
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         self.inner().document(key).await
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         self.inner().documents(prefix, page).await
     }
 
@@ -171,11 +171,11 @@ impl<L: StoreLayer> Store for L {
         StoreLayer::operation(self, id).await
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         StoreLayer::document(self, key).await
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         StoreLayer::documents(self, prefix, page).await
     }
 

@@ -28,7 +28,7 @@ pub use crate::model::limits;
 pub use crate::model::pattern::Pattern;
 pub use crate::model::receipt::{Appended, Receipt, Resolution, Written};
 pub use crate::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
-pub use crate::model::rows::{Blocked, Document, Event, Lease, LeaseRow, Lifetime, StreamRow, WorkRow};
+pub use crate::model::rows::{Blocked, Event, Lease, LeaseRow, Lifetime, StoredDocument, StreamRow, WorkRow};
 pub use claim::{Claim, ClaimTarget, Claimed, Gathering, Grant, NextReady};
 pub use error::{ApplyError, StoreError, StoreErrorKind};
 pub use memory::MemoryStore;
@@ -141,10 +141,10 @@ pub trait Store: Any + Send + Sync + fmt::Debug {
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError>;
 
     /// Returns a document by its key.
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError>;
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError>;
 
     /// Lists documents in the order of their keys. Pages neither repeat nor skip a document that stays.
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError>;
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError>;
 
     /// Returns the number of documents in a range of keys, without reading their values.
     async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError>;

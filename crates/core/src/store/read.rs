@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Document, Event, Receipt, StreamRow, WorkRow};
+use super::{Event, Receipt, StoredDocument, StreamRow, WorkRow};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{EventType, OpId, Position, StreamVersion};
@@ -105,7 +105,7 @@ pub enum Get {
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredRow {
     /// A document.
-    Document(Document),
+    Document(StoredDocument),
     /// A stream.
     Stream(StreamInfo),
     /// A work row.
@@ -126,7 +126,7 @@ pub struct RowSet {
 impl RowSet {
     /// Takes the document that was requested at an index. Returns `None` when there is none, or another kind was
     /// requested.
-    pub fn take_document(&mut self, index: usize) -> Option<Document> {
+    pub fn take_document(&mut self, index: usize) -> Option<StoredDocument> {
         match self.take(index)? {
             StoredRow::Document(document) => Some(document),
             _ => None,

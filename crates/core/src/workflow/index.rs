@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::key::{Arg, INDEX_KIND, Key, KeyPrefix};
 use crate::payload::Payload;
-use crate::store::{Batch, Document, Expect};
+use crate::store::{Batch, Expect, StoredDocument};
 
 /// The fields of a run's index entries.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn of(document: &Document) -> Option<Self> {
+    pub(super) fn of(document: &StoredDocument) -> Option<Self> {
         let mut args = document.key.args().into_iter().skip(1);
         let (Some(Arg::Int(negated)), Some(Arg::Str(run))) = (args.next(), args.next()) else { return None };
         let started_at = Timestamp::from_micros(negated.saturating_neg());

@@ -21,7 +21,7 @@ use super::view::{RunView, doing_of};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::store::limits::READ_ROWS;
-use crate::store::{Document, Get, Page};
+use crate::store::{Get, Page, StoredDocument};
 
 /// The conditions of a list of runs. Each condition that is set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl WorkflowClient {
     /// Returns the page of a list whose documents have all been read.
     async fn list_few(
         &self,
-        documents: Vec<Document>,
+        documents: Vec<StoredDocument>,
         filter: &RunFilter,
         after: Option<&RunCursor>,
         limit: usize,

@@ -22,7 +22,7 @@ use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::runtime::panic::reason;
 use crate::store::limits::TRUNCATE_EVENTS;
-use crate::store::{Batch, Claim, Document, Expect, Page, PageOf};
+use crate::store::{Batch, Claim, Expect, Page, PageOf, StoredDocument};
 use crate::telemetry::WORKFLOW;
 use crate::worker::{MAX_TTL, MIN_TTL};
 
@@ -124,9 +124,13 @@ impl WorkflowClient {
     }
 
     /// Returns the runs of a page that have not changed for this long, and where the next page begins.
-    async fn aged(&self, older: Duration, page: Page) -> Result<(Vec<Document>, Option<Key>), WorkflowError> {
+    async fn aged(
+        &self,
+        older: Duration,
+        page: Page,
+    ) -> Result<(Vec<StoredDocument>, Option<Key>), WorkflowError> {
         let PageOf { rows, next, now } = self.store.documents(&keys::all_runs(), page).await?;
-        let aged = |document: &Document| document.updated_at.after(older).has_come(now);
+        let aged = |document: &StoredDocument| document.updated_at.after(older).has_come(now);
         Ok((rows.into_iter().filter(aged).collect(), next))
     }
 
@@ -141,7 +145,11 @@ impl WorkflowClient {
 
     /// Removes a run that has ended, once the archive has it. The document is deleted last, so that the next caller completes a
     /// removal that a crash cut short. Returns whether the run was removed.
-    async fn remove(&self, document: &Document, archive: Option<&Archive>) -> Result<bool, WorkflowError> {
+    async fn remove(
+        &self,
+        document: &StoredDocument,
+        archive: Option<&Archive>,
+    ) -> Result<bool, WorkflowError> {
         let record: Record = document.value.parse()?;
         let Some(run) = keys::run_of(&document.key) else { return Ok(false) };
         if !self.may_go(&record).await? {

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::id::{Fence, Owner};
 use crate::lease::NEVER;
 use crate::payload::Payload;
-use crate::store::{Document, Get, WorkRow};
+use crate::store::{Get, StoredDocument, WorkRow};
 
 /// The current activity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -126,7 +126,7 @@ impl WorkflowClient {
 }
 
 impl RunView {
-    pub(super) fn new(run: String, record: Record, document: &Document, doing: RunActivity) -> Self {
+    pub(super) fn new(run: String, record: Record, document: &StoredDocument, doing: RunActivity) -> Self {
         Self {
             run,
             workflow: record.workflow,

@@ -19,7 +19,7 @@ use tidelock_core::key::Key;
 use tidelock_core::key::reserved::check_document;
 use tidelock_core::payload::Payload;
 use tidelock_core::state::{HistoryChange, history_batch, history_key};
-use tidelock_core::store::{Batch, Document, DocumentFound, Expect, Refusal, Store, StoreErrorKind};
+use tidelock_core::store::{Batch, DocumentFound, Expect, Refusal, Store, StoreErrorKind, StoredDocument};
 
 use super::leases::{Shown, ShownQuery, under, with_lease};
 use crate::app_state::App;
@@ -65,8 +65,8 @@ pub(crate) struct Listing {
 pub(crate) async fn list(State(app): State<App>, QueryParams(asked): QueryParams<ListQuery>) -> Answered {
     let prefix = range(asked.prefix.as_deref())?;
     let found = app.store().documents(&prefix, page(asked.cursor.as_deref(), asked.limit)?).await?;
-    let line = |document: Document| {
-        let Document { key, version, value, updated_at, expires_at } = document;
+    let line = |document: StoredDocument| {
+        let StoredDocument { key, version, value, updated_at, expires_at } = document;
         Line { key, version, size: value.len(), updated_at, expires_at }
     };
     ok(&Listing { records: found.rows.into_iter().map(line).collect(), next: found.next })
@@ -201,7 +201,7 @@ async fn change(app: &App, caller: &Caller, key: Key, write: Write<'_>) -> Answe
 fn seen(
     key: &Key,
     expect: Expect<DocVersion>,
-    before: Option<&Document>,
+    before: Option<&StoredDocument>,
 ) -> Result<Expect<DocVersion>, Problem> {
     let holds = match (expect, before) {
         (Expect::Exact(version), Some(before)) => before.version == version,

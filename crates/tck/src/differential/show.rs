@@ -4,8 +4,8 @@ use serde_json::Value;
 use tidelock_core::id::{Epoch, Fence, Position};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
-    ApplyError, ClaimDenied, Claimed, Document, DocumentFound, Event, EventPage, Holder, LeaseRow, PageOf,
-    Receipt, Refusal, RowSet, StoreError, StoredRow, WorkRow,
+    ApplyError, ClaimDenied, Claimed, DocumentFound, Event, EventPage, Holder, LeaseRow, PageOf, Receipt,
+    Refusal, RowSet, StoreError, StoredDocument, StoredRow, WorkRow,
 };
 
 use super::side::Side;
@@ -74,7 +74,7 @@ impl Side {
         EventPage { events, scanned_to: page.scanned_to.map(|position| self.rank(position)), ..page }
     }
 
-    pub(super) fn document_page(&self, page: PageOf<Document>) -> PageOf<Document> {
+    pub(super) fn document_page(&self, page: PageOf<StoredDocument>) -> PageOf<StoredDocument> {
         PageOf { rows: page.rows.into_iter().map(|d| self.document(d)).collect(), ..page }
     }
 
@@ -101,7 +101,7 @@ impl Side {
         event
     }
 
-    pub(super) fn document(&self, mut document: Document) -> Document {
+    pub(super) fn document(&self, mut document: StoredDocument) -> StoredDocument {
         document.value = plain(&document.value);
         document
     }

@@ -78,7 +78,7 @@ async fn mixed(cx: &Ctx, n: u32) -> Result<u32, Failure> {
     }
 }
 
-async fn all_documents(conn: &Conn, kind: &str) -> Vec<Document> {
+async fn all_documents(conn: &Conn, kind: &str) -> Vec<StoredDocument> {
     let (mut all, mut page) = (Vec::new(), Page::first(100));
     loop {
         let found = conn.documents(&KeyPrefix::kind(kind), page).await.unwrap();

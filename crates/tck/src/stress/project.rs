@@ -14,7 +14,7 @@ use tidelock_core::failure::Failure;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::reactions::{Reaction, ReactionCtx, Reactions};
-use tidelock_core::store::{Batch, Delta, Document, Event, Expect, SharedStore};
+use tidelock_core::store::{Batch, Delta, Event, Expect, SharedStore, StoredDocument};
 
 use super::stock::{Move, Stock};
 use crate::builders::payload;
@@ -135,7 +135,7 @@ fn add(event: &Event) -> Batch {
 }
 
 async fn link(turn: ReactionCtx, events: Vec<Event>) -> Result<Batch, Failure> {
-    let found: Option<Document> = turn.store().document(turn.key()).await?;
+    let found: Option<StoredDocument> = turn.store().document(turn.key()).await?;
     let expect = found.as_ref().map_or(Expect::Absent, |document| Expect::Exact(document.version));
     let mut chain: Chain = found.map(|document| document.value.parse()).transpose()?.unwrap_or_default();
     events.iter().for_each(|event| chain.fold(event));

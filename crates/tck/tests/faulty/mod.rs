@@ -75,7 +75,7 @@ pub(crate) struct FaultyStore {
     /// The number of batches applied.
     applied: Arc<AtomicU64>,
     /// Earlier versions of documents.
-    past: Arc<Mutex<BTreeMap<Key, VecDeque<Document>>>>,
+    past: Arc<Mutex<BTreeMap<Key, VecDeque<StoredDocument>>>>,
 }
 
 #[async_trait]
@@ -165,7 +165,7 @@ impl FaultyStore {
     }
 
     /// Returns the document as it was some versions ago.
-    fn stale(&self, document: Document) -> Document {
+    fn stale(&self, document: StoredDocument) -> StoredDocument {
         let mut past = self.past.lock().unwrap();
         let versions = past.entry(document.key.clone()).or_default();
         versions.push_back(document.clone());
@@ -276,12 +276,12 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
         Ok(found)
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         let document = self.sound.document(key).await?;
         Ok(document.map(|document| self.stale(document)))
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         let mut page = self.sound.documents(prefix, page).await?;
         if self.has(Fault::SkipsAtPageEnds) && page.next.is_some() {
             page.rows.pop();

@@ -10,7 +10,7 @@ use crate::runtime::panic::{discard, isolate};
 use crate::runtime::timer::sleep_until;
 use crate::state::codec::{Content, Misread, Value};
 use crate::state::error::StateError;
-use crate::store::{ApplyError, Batch, Document, DocumentFound, Expect, Receipt, Refusal};
+use crate::store::{ApplyError, Batch, DocumentFound, Expect, Receipt, Refusal, StoredDocument};
 
 /// The operation to send.
 pub(super) enum Plan {
@@ -112,7 +112,7 @@ impl<T: Value> Combiner<T> {
     }
 
     /// Decodes a document.
-    pub(in crate::state) fn read(&self, document: &Document) -> Result<T, StateError> {
+    pub(in crate::state) fn read(&self, document: &StoredDocument) -> Result<T, StateError> {
         self.decode(document.version, &document.value)
     }
 

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 
 use self::tables::Tables;
 use super::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady,
-    Page, PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep,
-    Swept, Watch, Watcher, WorkFilter, WorkRow, limits, report,
+    ApplyError, Batch, Claim, Claimed, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady, Page,
+    PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StoredDocument, StreamInfo,
+    StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow, limits, report,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::id::{Epoch, OpId, QueueName};
@@ -136,11 +136,11 @@ impl Store for MemoryStore {
         Ok(self.with(|tables, _| tables.operation(id)).and_then(Resolution::into_receipt))
     }
 
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+    async fn document(&self, key: &Key) -> Result<Option<StoredDocument>, StoreError> {
         Ok(self.with(|tables, now| tables.document(key, now)))
     }
 
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StoredDocument>, StoreError> {
         let limit = page.rows()?;
         Ok(self.with(|tables, now| tables.documents(prefix, page.after.as_ref(), limit, now)))
     }

@@ -3,8 +3,8 @@
 use std::ops::Bound;
 
 use super::super::{
-    Direction, Document, EventFilter, EventPage, Get, LogQuery, PageOf, Resolution, StoreError, StoredRow,
-    StreamInfo, StreamQuery, WorkFilter, WorkRow,
+    Direction, EventFilter, EventPage, Get, LogQuery, PageOf, Resolution, StoreError, StoredDocument,
+    StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
 };
 use super::tables::Tables;
 use crate::clock::Timestamp;
@@ -25,7 +25,7 @@ impl Tables {
         }
     }
 
-    pub(super) fn document(&self, key: &Key, now: Timestamp) -> Option<Document> {
+    pub(super) fn document(&self, key: &Key, now: Timestamp) -> Option<StoredDocument> {
         self.documents.get(key)?.visible(key, now)
     }
 
@@ -35,7 +35,7 @@ impl Tables {
         after: Option<&Key>,
         limit: usize,
         now: Timestamp,
-    ) -> PageOf<Document> {
+    ) -> PageOf<StoredDocument> {
         let rows = self.visible(prefix, after, now);
         gathered(rows, limit, now, |found| found.key.clone(), |found| found.value.len())
     }
@@ -50,7 +50,7 @@ impl Tables {
         prefix: &'a KeyPrefix,
         after: Option<&Key>,
         now: Timestamp,
-    ) -> impl Iterator<Item = Document> + 'a {
+    ) -> impl Iterator<Item = StoredDocument> + 'a {
         let start = match after.map(Key::canonical) {
             Some(after) if after >= prefix.from() => Bound::Excluded(after),
             _ => Bound::Included(prefix.from()),
