@@ -1,7 +1,7 @@
 //! Optimistic concurrency on a git repository: two processes change one file repeatedly, and no change is lost. Each process fetches
 //! a fresh copy, changes it, and pushes. The slower one is rejected and retries.
 //!
-//! `cargo run -p tidelock-examples --example authority_git`
+//! `cargo run -p tidelock-examples --example external_update_git`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -12,6 +12,6 @@
 //! | `11_schedule` | cron across a change to summer time |
 //! | `12_idempotent_axum` | idempotency keys and a transactional outbox |
 //! | `service` | all of it in one axum service with the inspector |
-//! | `authority_git` | optimistic concurrency on a git repository |
+//! | `external_update_git` | optimistic concurrency on a git repository |
 //!
 //! `examples/tutorial` has the six chapters of the tutorial, from `ch1_state` to `ch6_machines`.

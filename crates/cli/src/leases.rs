@@ -37,7 +37,7 @@ struct Line {
 
 impl Line {
     fn of(row: WorkRow, now: Timestamp) -> Option<Self> {
-        let WorkRow { key, lane: queue, takeovers, lease, .. } = row;
+        let WorkRow { key, queue, takeovers, lease, .. } = row;
         let lease = lease?;
         Some(Self { key, queue, expired: lease.until.has_come(now), lease, takeovers, now })
     }

@@ -36,9 +36,9 @@ pub(crate) async fn run(verb: Work) -> Result<Exit> {
 
 /// Returns the filter for the rows that meet the conditions.
 pub(crate) fn filter(rows: &Rows, blocked: Option<bool>, leased: Option<bool>) -> Result<WorkFilter> {
-    let lane = rows.queue.as_deref().map(str::parse).transpose()?;
+    let queue = rows.queue.as_deref().map(str::parse).transpose()?;
     let pattern = rows.pattern.as_deref().map(Pattern::new).transpose()?;
-    Ok(WorkFilter { lane, pattern, blocked, leased })
+    Ok(WorkFilter { queue, pattern, blocked, leased })
 }
 
 /// A row as it is printed.
@@ -127,7 +127,7 @@ fn table(lines: &[Line]) -> Table {
         let owner = line.row.lease.as_ref().map(|lease| output::escaped(lease.owner.as_str()));
         table.add_row([
             output::key(&line.row.key).into(),
-            output::escaped(line.row.lane.as_str()).into(),
+            output::escaped(line.row.queue.as_str()).into(),
             state(line.state),
             line.when().map(output::instant).unwrap_or_default().into(),
             owner.unwrap_or_default().into(),
@@ -174,7 +174,7 @@ fn facts(line: &Line) -> Vec<(&'static str, String)> {
         |part: fn(&tidelock::store::LeaseRow) -> String| row.lease.as_ref().map(part).unwrap_or_default();
     vec![
         ("key", output::key(&row.key)),
-        ("queue", output::escaped(row.lane.as_str())),
+        ("queue", output::escaped(row.queue.as_str())),
         ("state", line.state.to_owned()),
         ("due", when(row.due)),
         ("blocked", when(row.blocked.as_ref().map(|blocked| blocked.since))),

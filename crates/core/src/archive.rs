@@ -10,7 +10,7 @@
 //! use std::sync::Arc;
 //!
 //! use serde::{Deserialize, Serialize};
-//! use tidelock_core::callback::Archiver;
+//! use tidelock_core::archive::Archiver;
 //! use tidelock_core::events::{Aggregate, Events};
 //! use tidelock_core::store::MemoryStore;
 //!
@@ -40,7 +40,7 @@
 //! events.append::<Account>("ann", [AccountEvent::Paid { amount: 5 }, AccountEvent::Paid { amount: 7 }]).await?;
 //!
 //! let books = Archiver::new(events.clone());
-//! let archive = |page: tidelock_core::callback::ArchivePage| async move {
+//! let archive = |page: tidelock_core::archive::ArchivePage| async move {
 //!     println!("{}: {} events", page.name(), page.events.len());
 //!     Ok::<(), std::io::Error>(())
 //! };

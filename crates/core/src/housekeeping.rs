@@ -32,7 +32,7 @@ pub const OPERATIONS: Duration = Duration::from_hours(24);
 pub const INTERVAL: Duration = Duration::from_mins(1);
 /// Maximum number of rows of each kind that one page removes.
 const PAGE: usize = 1_000;
-/// The name of the work row and of its lane.
+/// The name of the work row and of its queue.
 const NAME: &str = "tidelock.housekeeping";
 
 /// A builder for the housekeeping of a store.
@@ -145,8 +145,8 @@ impl Housekeeping {
 
     /// Claims the turn and sweeps, if the turn is due and free.
     async fn turn(&self, owner: &Owner) -> Result<SweepTurn, StoreError> {
-        let lane = queue()?;
-        let claim = || Claim::queues(owner, [lane.clone()], 1, DEFAULT_TTL);
+        let queue = queue()?;
+        let claim = || Claim::queues(owner, [queue.clone()], 1, DEFAULT_TTL);
         let claimed = match self.store.claim(claim()).await {
             // A store without work rows cannot assign turns. Concurrent sweeps are harmless, because a row is removed
             // only once.

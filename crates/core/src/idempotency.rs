@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tidelock_core::client::{StoredResponse, Fingerprint, Idempotency, ReserveOutcome};
+//! use tidelock_core::idempotency::{StoredResponse, Fingerprint, Idempotency, ReserveOutcome};
 //! use tidelock_core::key::Key;
 //! use tidelock_core::payload::Payload;
 //! use tidelock_core::store::{Batch, Expect, MemoryStore, SharedStore};

@@ -1,7 +1,7 @@
 //! Distributed leases: exclusive ownership of a key across processes. [`request`] a key, work, [`release`](LeaseGuard::release)
 //! it.
 //!
-//! A lease is a `work` row in a separate lane. Only the store's clock decides when it expires, and the fencing token
+//! A lease is a `work` row in a separate queue. Only the store's clock decides when it expires, and the fencing token
 //! decides whose writes count. The holder uses its own monotonic clock, by which the lease ends a margin earlier. So
 //! its [`token`](LeaseGuard::token) fires before another process can own the lease. One thread of the process renews all
 //! leases and does nothing else. Neither a blocked executor nor thousands of waiters can therefore cause the loss of a

@@ -121,8 +121,8 @@ pub(crate) trait Engine: Metered + Send + Sync + 'static {
 /// Queues that one claim covers, with the terms of its grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimSpec {
-    /// The lanes to claim from.
-    pub(crate) lanes: Vec<QueueName>,
+    /// The queues to claim from.
+    pub(crate) queues: Vec<QueueName>,
     /// The lease time of a grant.
     pub(crate) lease_ttl: Duration,
     /// The most events that come with a grant.

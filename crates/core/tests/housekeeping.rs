@@ -51,8 +51,8 @@ async fn a_process_that_holds_the_turn_is_waited_for_and_a_dead_one_is_not() {
     house.sweep_if_due().await.unwrap().unwrap();
     clock.advance(Duration::from_mins(2));
     // Another process claims the turn, and dies with it.
-    let lane = "tidelock.housekeeping".parse().unwrap();
-    let claim = Claim::queues(&Owner::new("another").unwrap(), [lane], 1, Duration::from_secs(30));
+    let queue = "tidelock.housekeeping".parse().unwrap();
+    let claim = Claim::queues(&Owner::new("another").unwrap(), [queue], 1, Duration::from_secs(30));
     assert_eq!(store.claim(claim).await.unwrap().grants.len(), 1);
     assert_eq!(house.sweep_if_due().await.unwrap(), None);
     clock.advance(Duration::from_secs(31));

@@ -25,7 +25,7 @@ pub(crate) fn directory(path: &Path, options: &FilesOptions) -> Result<Directory
     if !disk.path(Folder::Root, MARKER).exists() {
         check_own(&disk)?;
         if !options.create {
-            return Err(cannot(path, "it holds no store, and Options::create is off"));
+            return Err(cannot(path, "it holds no store, and FilesOptions::create is off"));
         }
     }
     let held = lock::take(path, Mode::Exclusive, options.busy_timeout)?;
@@ -51,7 +51,7 @@ fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
         return Err(cannot(path, format!("the directory {} does not exist", parent.display())));
     }
     if !create {
-        return Err(cannot(path, "it does not exist, and Options::create is off"));
+        return Err(cannot(path, "it does not exist, and FilesOptions::create is off"));
     }
     check_writable(&parent).map_err(|e| StoreError::new(e.kind, what(path), e.detail))
 }

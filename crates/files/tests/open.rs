@@ -90,12 +90,12 @@ async fn what_is_no_document_is_refused_by_name() {
     let store = common::open(&directory.path().join("s"), SystemClock::shared()).await;
     let lease = Lease { key: key(), fence: Fence(1), owner: None };
     let event = NewEvent::new("Placed".parse().unwrap(), Payload::null());
-    let lane = QueueName::new("mails").unwrap();
+    let queue = QueueName::new("mails").unwrap();
     let batches = [
         (put().append(&key(), Expect::Any, [event]), "appending events to order"),
         (put().close(&key(), Expect::Any), "closing the stream order"),
         (put().guard_stream(&key(), Expect::Exact(StreamVersion(1))), "guarding the stream order"),
-        (put().enqueue(NewWork::once(key(), lane.clone())), "enqueuing the work order"),
+        (put().enqueue(NewWork::once(key(), queue.clone())), "enqueuing the work order"),
         (put().ack(&lease), "acknowledging the work order"),
         (put().guard_lease(&lease), "guarding the lease of order"),
     ];
@@ -108,7 +108,7 @@ async fn what_is_no_document_is_refused_by_name() {
     assert_eq!(store.document(&key()).await.unwrap(), None, "nothing of a refused batch is there");
     let owner = Owner::new("w").unwrap();
     let reads = [
-        store.claim(Claim::queues(&owner, [lane], 1, Duration::from_secs(1))).await.err(),
+        store.claim(Claim::queues(&owner, [queue], 1, Duration::from_secs(1))).await.err(),
         store.stream(&key()).await.err(),
         store.streams(&KeyPrefix::all(), Page::first(1)).await.err(),
         store.read_stream(StreamQuery::forward(&key(), 1)).await.err(),

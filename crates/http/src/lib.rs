@@ -2,7 +2,7 @@
 //!
 //! A client that gets no response sends its request again, with the same `Idempotency-Key`. [`IdempotencyLayer`] runs
 //! the first request, and gives its response to the duplicates, also after a restart, and on every instance that uses
-//! the store. The engine beneath is [`tidelock_core::edge`].
+//! the store. The engine beneath is [`tidelock_core::idempotency`].
 //!
 //! ```
 //! use std::sync::Arc;

@@ -176,7 +176,7 @@ impl From<InvalidInput> for Problem {
     }
 }
 
-/// An [`StoredResponse`] as a response, for handlers that have not committed one.
+/// A [`StoredResponse`] as a response, for handlers that have not committed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply(pub StoredResponse);
 

@@ -11,7 +11,7 @@
 //! let server = Server::start(&PgServerOptions { durable: false, ..PgServerOptions::default() })?;
 //! println!("PostgreSQL {} answers at {}", server.version(), server.url());
 //!
-//! // SubscriptionFilter was committed before a crash is there after it.
+//! // What was committed before a crash is there after it.
 //! server.kill()?;
 //! server.run()?;
 //!

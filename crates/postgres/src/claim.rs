@@ -166,9 +166,9 @@ impl Engine {
         // Bounds of another epoch are dropped first: rows that were done in a lost history are ready again.
         let _ = self.warm.with(epoch, |_| ());
         let begin = begin(self.group_lock_ms());
-        let (named, lanes, limit) = wanted(claims);
+        let (named, queues, limit) = wanted(claims);
         let sent = Instant::now();
-        let scan = self.warm.bounds.begin(lanes, Instant::now());
+        let scan = self.warm.bounds.begin(queues, Instant::now());
         let answers = {
             let lock_named = Call::new(&self.sql.lock_work).with(texts(&named), Type::TEXT_ARRAY);
             let candidates = self.candidates(&scan.levels, limit, false);
@@ -272,10 +272,10 @@ fn extras(claims: &[&Claim], promises: &mut [Promise], scan: &Scan<'_>, scanned:
                 extras.push(Extra::Events(index, grant));
             }
         }
-        if let Some(lanes) = &promise.ask {
-            let known = scan.next_look(lanes, scanned, Instant::now());
+        if let Some(queues) = &promise.ask {
+            let known = scan.next_look(queues, scanned, Instant::now());
             promise.claimed.next_at = known.map(Timestamp::from_micros);
-            let levels = scan.full_levels(lanes);
+            let levels = scan.full_levels(queues);
             extras.extend((!levels.is_empty()).then_some(Extra::Next(index, levels)));
         }
     }
@@ -323,7 +323,7 @@ fn candidate(row: &Row) -> Result<Candidate, Failure> {
     Ok(Candidate {
         seq: uint(get(row, 0)?),
         key: rows::key(row, 1)?,
-        lane: rows::text(row, 2)?,
+        queue: rows::text(row, 2)?,
         priority: rows::priority(row, 3)?,
         ready_at: Timestamp::from_micros(get(row, 5)?),
     })
@@ -347,8 +347,8 @@ fn hold<'r>(
         unreadable.reads(row.key.canonical());
         // Claims use the actual ready time; the column may lag behind a renewed lease.
         if let Some(ready_at) = lease::ready_at(&row) {
-            let (key, lane, priority, seq) = (row.key.clone(), row.lane.clone(), row.priority, row.seq);
-            open.push(Candidate { key, lane, priority, ready_at, seq });
+            let (key, queue, priority, seq) = (row.key.clone(), row.queue.clone(), row.priority, row.seq);
+            open.push(Candidate { key, queue, priority, ready_at, seq });
         }
         session.load_work(row.key.clone(), Some((row, stamp)));
     }
@@ -360,8 +360,8 @@ fn choice(claims: &[&Claim], held: &[Candidate], offered: &[Candidate], turn: Fe
     let mut pool: Vec<Candidate> = held.iter().chain(offered).cloned().collect();
     let mut granted = 0;
     for claim in claims {
-        let ClaimTarget::Lanes { lanes, limit } = &claim.pick else { continue };
-        let mine = pool.iter().filter(|candidate| lanes.contains(&candidate.lane)).cloned().collect();
+        let ClaimTarget::Lanes { queues, limit } = &claim.pick else { continue };
+        let mine = pool.iter().filter(|candidate| queues.contains(&candidate.queue)).cloned().collect();
         let turn = Fence(turn.0.saturating_add(granted));
         let chosen: HashSet<Key> = claim::choose(mine, *limit, turn).into_iter().collect();
         granted = granted.saturating_add(chosen.len() as u64);
@@ -372,7 +372,7 @@ fn choice(claims: &[&Claim], held: &[Candidate], offered: &[Candidate], turn: Fe
     chosen.cloned().collect()
 }
 
-/// Returns the names, the lanes and the number of rows that claims request.
+/// Returns the names, the queues and the number of rows that claims request.
 fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     let mut named = BTreeSet::new();
     let mut all_lanes = BTreeSet::new();
@@ -380,8 +380,8 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     for claim in claims {
         match &claim.pick {
             ClaimTarget::Named { key, .. } => drop(named.insert(key.clone())),
-            ClaimTarget::Lanes { lanes, limit } => {
-                all_lanes.extend(texts_of(lanes));
+            ClaimTarget::Lanes { queues, limit } => {
+                all_lanes.extend(texts_of(queues));
                 rows = rows.saturating_add(*limit);
             }
         }
@@ -389,8 +389,8 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     (named.into_iter().collect(), all_lanes.into_iter().collect(), int(rows as u64))
 }
 
-pub(crate) fn texts_of(lanes: &[QueueName]) -> Vec<String> {
-    lanes.iter().map(|lane| lane.as_str().to_owned()).collect()
+pub(crate) fn texts_of(queues: &[QueueName]) -> Vec<String> {
+    queues.iter().map(|queue| queue.as_str().to_owned()).collect()
 }
 
 /// Grants a claim the rows that it can have among the open ones.
@@ -405,11 +405,11 @@ fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> P
             }
             open.retain(|candidate| candidate.key != *key);
         }
-        ClaimTarget::Lanes { lanes, limit } => {
-            let mine = open.iter().filter(|candidate| lanes.contains(&candidate.lane));
+        ClaimTarget::Lanes { queues, limit } => {
+            let mine = open.iter().filter(|candidate| queues.contains(&candidate.queue));
             let mine: Vec<Candidate> = mine.cloned().collect();
             if mine.is_empty() {
-                promise.ask = Some(texts_of(lanes));
+                promise.ask = Some(texts_of(queues));
             }
             let chosen = claim::choose(mine, *limit, session.facts.counters.fence);
             for key in &chosen {

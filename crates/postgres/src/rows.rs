@@ -135,7 +135,7 @@ pub(crate) fn work(row: &Row) -> Result<(WorkRow, Stamp), Failure> {
     let found = WorkRow {
         seq: uint(seq),
         key: key(row, 1)?,
-        lane: text::<QueueName>(row, 2)?,
+        queue: text::<QueueName>(row, 2)?,
         priority: priority(row, 3)?,
         lifetime: if standing { Lifetime::Standing } else { Lifetime::Once },
         due: instant(get(row, 5)?),

@@ -42,6 +42,9 @@ const MARGIN: RangeInclusive<i64> = 5_000..=2_000_000;
 const MARGIN_ENTRIES: RangeInclusive<u64> = 100..=400;
 /// The delay before the next scan when a ready row is locked, in microseconds.
 const LOCKED: i64 = 5_000;
+/// How long rows of a transaction that the program commits itself are remembered. Hints do not say which transaction has
+/// ended, so each of them covers all transactions of this time.
+const UNCOMMITTED: Duration = Duration::from_secs(10);
 /// The number of future ready times that are remembered for each queue.
 const UPCOMING: usize = 64;
 /// The number of queues beyond which all of them are forgotten at once.
@@ -56,8 +59,8 @@ pub(crate) struct ScanBounds {
 #[derive(Debug, Default)]
 struct State {
     queues: HashMap<String, QueueBounds>,
-    /// The lowest rows of transactions that this process does not commit itself.
-    uncommitted: HashMap<(String, usize), i64>,
+    /// The lowest rows of transactions that this process does not commit itself, and when the last of them was written.
+    uncommitted: HashMap<(String, usize), (i64, Instant)>,
     scans: u64,
 }
 
@@ -211,7 +214,7 @@ impl ScanBounds {
         let mut state = None;
         for (row, ready_at) in rows.filter_map(ready) {
             let state = state.get_or_insert_with(|| self.state.lock());
-            if let Some(queue) = state.queues.get_mut(row.lane.as_str()) {
+            if let Some(queue) = state.queues.get_mut(row.queue.as_str()) {
                 queue.lower(level(row), ready_at);
                 if row.lease.is_none() {
                     queue.learn(ready_at, now);
@@ -221,24 +224,27 @@ impl ScanBounds {
     }
 
     /// Records rows of a transaction that another part of the program commits. [`Self::hint`] reports the commit.
-    pub(crate) fn written<'r>(&self, rows: impl Iterator<Item = &'r WorkRow>) {
+    pub(crate) fn written<'r>(&self, rows: impl Iterator<Item = &'r WorkRow>, now: Instant) {
         let mut state = self.state.lock();
         for (row, ready_at) in rows.filter_map(ready) {
-            let lowest = state.uncommitted.entry((row.lane.as_str().to_owned(), level(row)));
-            let lowest = lowest.or_insert(ready_at);
-            *lowest = (*lowest).min(ready_at);
+            let lowest = state.uncommitted.entry((row.queue.as_str().to_owned(), level(row)));
+            let (lowest, written) = lowest.or_insert((ready_at, now));
+            (*lowest, *written) = ((*lowest).min(ready_at), now);
         }
         if state.uncommitted.len() > QUEUES {
             state.uncommitted.clear();
         }
     }
 
-    /// Records that the program committed its transactions.
-    pub(crate) fn hint(&self) {
-        let mut state = self.state.lock();
-        for ((name, level), ready_at) in std::mem::take(&mut state.uncommitted) {
-            if let Some(queue) = state.queues.get_mut(&name) {
-                queue.lower(level, ready_at);
+    /// Records that the program committed one of its transactions. Others may still be open, so their rows are kept for
+    /// the hints that follow.
+    pub(crate) fn hint(&self, now: Instant) {
+        let mut guard = self.state.lock();
+        let State { queues, uncommitted, .. } = &mut *guard;
+        uncommitted.retain(|_, (_, written)| now.saturating_duration_since(*written) < UNCOMMITTED);
+        for ((name, level), (ready_at, _)) in uncommitted.iter() {
+            if let Some(queue) = queues.get_mut(name) {
+                queue.lower(*level, *ready_at);
             }
         }
     }

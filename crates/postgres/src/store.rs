@@ -216,7 +216,7 @@ impl PostgresStore {
     /// Wakes waiters for changes, here and in other processes. Call it after you commit your own transaction that
     /// [`apply_in`](Self::apply_in) took part in. Without it, they notice a little later.
     pub fn hint(&self) {
-        self.shared.engine.warm.bounds.hint();
+        self.shared.engine.warm.bounds.hint(Instant::now());
         self.shared.engine.hints.changed();
     }
 
@@ -262,9 +262,9 @@ impl Store for PostgresStore {
         answer
     }
 
-    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
+    async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError> {
         let bounds = &self.shared.engine.warm.bounds;
-        let (levels, missing) = bounds.levels(&claim::texts_of(lanes), Instant::now());
+        let (levels, missing) = bounds.levels(&claim::texts_of(queues), Instant::now());
         let NextReady { at, now } = reading!(self, |reader| reader.next_ready(&levels))?;
         // A scan that may miss rows must be repeated.
         let again = missing.map(|missing| now.after(missing));

@@ -224,7 +224,7 @@ async fn apply(engine: &Engine, db: &Db<'_>, batch: &Batch) -> Result<Verdict, F
         flush.send(db, &engine.sql, &session, None, Vec::new()).await?.0
     };
     if !refused {
-        engine.warm.bounds.written(flush.work_rows(&session));
+        engine.warm.bounds.written(flush.work_rows(&session), Instant::now());
     }
     drawn.verdict(&session, 0).ok_or_else(crate::writer::pessimistic::short_answer)
 }

@@ -29,7 +29,7 @@ impl<'a> WorkCondition<'a> {
 
     /// Returns whether the index by queue and key serves the filter.
     fn is_by_lane(&self) -> bool {
-        self.filter.lane.is_some() && !self.is_rare()
+        self.filter.queue.is_some() && !self.is_rare()
     }
 
     /// Returns the order of the keys, as the index provides it.
@@ -43,14 +43,14 @@ impl<'a> WorkCondition<'a> {
         let ends = self.range.below().is_some();
         let mut terms = Vec::new();
         if self.is_by_lane() {
-            // Pairs instead of `lane = $1`, so that only the index by queue and key provides the order.
+            // Pairs instead of `queue = $1`, so that only the index by queue and key provides the order.
             terms.push(format!("(queue, key) {from} ($1, $3) AND queue <= $1"));
             terms.extend(ends.then(|| "(queue, key) < ($1, $4)".to_owned()));
         } else {
             terms.push(format!("key {from} $3"));
             terms.extend(ends.then(|| "key < $4".to_owned()));
             // No index serves this comparison: the partial one is used.
-            terms.extend(self.filter.lane.as_ref().map(|_| "queue IS NOT DISTINCT FROM $1".to_owned()));
+            terms.extend(self.filter.queue.as_ref().map(|_| "queue IS NOT DISTINCT FROM $1".to_owned()));
         }
         terms.extend(self.filter.pattern.as_ref().map(|_| "key LIKE $2".to_owned()));
         let is_set = |column: &str, set: bool| format!("{column} IS {}NULL", if set { "NOT " } else { "" });
@@ -62,7 +62,7 @@ impl<'a> WorkCondition<'a> {
     /// Adds the parameters.
     pub(crate) fn add_to<'c>(&'c self, call: Call<'c>) -> Call<'c> {
         let after = self.after.map(Key::canonical).filter(|_| self.starts_after());
-        call.with(self.filter.lane.as_ref().map(QueueName::as_str), Type::TEXT)
+        call.with(self.filter.queue.as_ref().map(QueueName::as_str), Type::TEXT)
             .with(self.filter.pattern.as_ref().map(Pattern::to_like), Type::TEXT)
             .with(after.unwrap_or(self.range.from()), Type::TEXT)
             .with(self.range.below(), Type::TEXT)

@@ -180,7 +180,7 @@ impl Worker {
     async fn do_jobs(&self, doer: u64) {
         let owner = Owner::new(format!("{}-{}-{doer}", self.slot, self.life)).unwrap();
         let mut rng = Rng::new(self.slot << 32 | self.life << 8 | doer);
-        let filter = WorkFilter { lane: Some(queue_name()), ..WorkFilter::default() };
+        let filter = WorkFilter { queue: Some(queue_name()), ..WorkFilter::default() };
         loop {
             let mut watch = self.store.watch();
             let claim = Claim::queues(&owner, [queue_name()], 8, TTL);

@@ -206,9 +206,9 @@ async fn a_connection_that_is_lost_before_the_commit_is_sent_costs_another_attem
 async fn a_claim_whose_answer_is_lost_ends_by_itself() {
     let ttl = Duration::from_millis(300);
     let site = Site::open(common::options()).await;
-    let (job, lane) = (key("job"), QueueName::new("jobs").unwrap());
-    site.store.apply(Batch::new().enqueue(NewWork::once(job.clone(), lane.clone()))).await.unwrap();
-    let claim = |who: &str| Claim::queues(&Owner::new(who).unwrap(), [lane.clone()], 1, ttl);
+    let (job, queue) = (key("job"), QueueName::new("jobs").unwrap());
+    site.store.apply(Batch::new().enqueue(NewWork::once(job.clone(), queue.clone()))).await.unwrap();
+    let claim = |who: &str| Claim::queues(&Owner::new(who).unwrap(), [queue.clone()], 1, ttl);
     site.proxy.trap("unlucky", Trap::Answer);
     let error = site.store.claim(claim("unlucky")).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unreachable);

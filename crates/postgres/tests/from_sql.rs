@@ -344,7 +344,7 @@ async fn what_is_rolled_back_never_was() {
     for end in ["ROLLBACK", "COMMIT"] {
         let all = format!(
             "BEGIN; INSERT INTO {s}.invoices VALUES (1); SELECT {s}.append('sales', 'Sold'); \
-             SELECT {s}.enqueue('job', 'lane'); {end}"
+             SELECT {s}.enqueue('job', 'queue'); {end}"
         );
         client.batch_execute(&all).await.unwrap();
         let invoices = sql.text("SELECT count(*)::text FROM {s}.invoices", &[]).await;
@@ -371,8 +371,8 @@ async fn a_run_begins_with_an_append_and_an_enqueue() {
             follows => {s}.key('run') || {s}.arg('r-1'))::text FROM started";
     sql.one(begin, &[]).await.unwrap();
     refused(sql.one(begin, &[]).await, "TL201", &["version 0", "expected -1"]);
-    let (owner, lane): (Owner, QueueName) = ("worker".parse().unwrap(), "runs".parse().unwrap());
-    let claim = Claim::queues(&owner, [lane], 9, LIMIT).with_events(10);
+    let (owner, queue): (Owner, QueueName) = ("worker".parse().unwrap(), "runs".parse().unwrap());
+    let claim = Claim::queues(&owner, [queue], 9, LIMIT).with_events(10);
     let claimed = sql.store.claim(claim).await.unwrap();
     let [grant] = claimed.grants.as_slice() else { panic!("{claimed:?}") };
     let run = Key::new("run", ["r-1"]).unwrap();
@@ -413,19 +413,19 @@ async fn input_that_no_store_takes_is_refused() {
     let key = "k".repeat(1025);
     for bad in ["", &long, "a\nb", "a\u{1}", "\u{7f}", "a\u{85}b", "\u{9f}"] {
         refused(sql.append(&Append { kind: bad, ..SOLD }).await, NAME, &["the type"]);
-        let lane = sql.one("SELECT {s}.enqueue('job', $1)::text", &[&bad]).await;
-        refused(lane, NAME, &["the queue"]);
+        let queue = sql.one("SELECT {s}.enqueue('job', $1)::text", &[&bad]).await;
+        refused(queue, NAME, &["the queue"]);
     }
     for bad in ["", key.as_str()] {
         refused(sql.append(&Append { stream: bad, ..SOLD }).await, KEY, &["the stream"]);
-        refused(sql.one("SELECT {s}.enqueue($1, 'lane')::text", &[&bad]).await, KEY, &["the key"]);
+        refused(sql.one("SELECT {s}.enqueue($1, 'queue')::text", &[&bad]).await, KEY, &["the key"]);
     }
     let large = |result| refused(result, TOO_LARGE, &["4194306 bytes", "4194304"]);
     large(sql.append(&Append { payload: &huge, ..SOLD }).await.map(drop));
     large(sql.append(&Append { meta: Some(&huge), ..SOLD }).await.map(drop));
-    large(sql.one("SELECT {s}.enqueue('job', 'lane', $1::text::json)::text", &[&huge]).await.map(drop));
+    large(sql.one("SELECT {s}.enqueue('job', 'queue', $1::text::json)::text", &[&huge]).await.map(drop));
     for bad in [-1_i32, 10] {
-        let enqueued = sql.one("SELECT {s}.enqueue('job', 'lane', priority => $1)::text", &[&bad]).await;
+        let enqueued = sql.one("SELECT {s}.enqueue('job', 'queue', priority => $1)::text", &[&bad]).await;
         refused(enqueued, NAME, &[&bad.to_string()]);
     }
     // None of these rows stays, and values just within the limits are accepted.
@@ -453,7 +453,7 @@ async fn limits_are_those_of_the_store() {
             ));
         }
     }
-    for arguments in ["'k', 'lane', \"position\" => -1", "'k', 'lane', follows => ''"] {
+    for arguments in ["'k', 'queue', \"position\" => -1", "'k', 'queue', follows => ''"] {
         if sql.one(&format!("SELECT {{s}}.enqueue({arguments})::text"), &[]).await.is_ok() {
             taken.push(format!("enqueue {arguments:?}"));
         }
@@ -471,10 +471,10 @@ async fn texts_that_are_no_keys_are_refused() {
         if sql.append(&Append { stream: text, ..SOLD }).await.is_ok() {
             taken.push(format!("append to {text:?}"));
         }
-        if sql.one("SELECT {s}.enqueue($1, 'lane')::text", &[&text]).await.is_ok() {
+        if sql.one("SELECT {s}.enqueue($1, 'queue')::text", &[&text]).await.is_ok() {
             taken.push(format!("enqueue {text:?}"));
         }
-        if sql.one("SELECT {s}.enqueue('k', 'lane', follows => $1)::text", &[&text]).await.is_ok() {
+        if sql.one("SELECT {s}.enqueue('k', 'queue', follows => $1)::text", &[&text]).await.is_ok() {
             taken.push(format!("follow {text:?}"));
         }
     }
@@ -590,9 +590,9 @@ impl Side {
         let standing = new.lifetime == Lifetime::Standing;
         let follow = new.follow.as_ref().map(Key::canonical);
         let position = new.position.map(|position| i64::try_from(position.0).unwrap());
-        let (key, lane) = (new.key.canonical(), new.lane.as_str());
+        let (key, queue) = (new.key.canonical(), new.queue.as_str());
         let values: [&(dyn ToSql + Sync); 8] =
-            [&key, &lane, &payload, &due, &priority, &standing, &follow, &position];
+            [&key, &queue, &payload, &due, &priority, &standing, &follow, &position];
         self.sql.one(enqueue, &values).await.unwrap();
         // Claims use this column, and nothing renews it here.
         let column = "SELECT ready_at FROM {s}.work WHERE key = $1";
@@ -691,8 +691,8 @@ async fn live_alike(seed: u64, steps: u32) {
         let expected = (shape(after.1.as_ref(), now), moved(before.1.as_ref(), after.1.as_ref()), done.1);
         assert_eq!(seen, expected, "seed {seed}: after {before:?} and {history:#?}");
     }
-    let lanes: Vec<QueueName> = ["one", "two"].iter().map(|lane| lane.parse().unwrap()).collect();
-    let all = Claim::queues(&"other".parse().unwrap(), lanes, 100, DAY);
+    let queues: Vec<QueueName> = ["one", "two"].iter().map(|queue| queue.parse().unwrap()).collect();
+    let all = Claim::queues(&"other".parse().unwrap(), queues, 100, DAY);
     let mut orders = Vec::new();
     for side in [&sql, &model] {
         let claimed = side.sql.store.claim(all.clone()).await.unwrap();
@@ -715,7 +715,7 @@ async fn an_enqueue_by_sql_is_an_enqueue() {
 #[tokio::test]
 async fn an_enqueue_meets_a_row_in_every_state() {
     let far = Due::At(Timestamp::from_micros(4_102_444_800_000_000));
-    let new = |lane: &str| Step::Enqueue(Box::new(NewWork::once(name(0), lane.parse().unwrap())));
+    let new = |queue: &str| Step::Enqueue(Box::new(NewWork::once(name(0), queue.parse().unwrap())));
     let standing = Step::Enqueue(Box::new(NewWork::standing(name(0), "one".parse().unwrap())));
     let later = Step::Enqueue(Box::new(NewWork::once(name(0), "one".parse().unwrap()).due(far)));
     let states: [(&str, Vec<Step>); 8] = [

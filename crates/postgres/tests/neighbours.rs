@@ -142,7 +142,7 @@ async fn a_held_row_holds_up_nobody_else() {
     assert_eq!(info.head.map(|head| head.0), Some(20));
 }
 
-/// The same for claims: a claim by name waits, claims of lanes do not.
+/// The same for claims: a claim by name waits, claims of queues do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_by_name_holds_up_no_other_claim() {
     let mut env = env().await;

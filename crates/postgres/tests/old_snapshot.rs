@@ -156,14 +156,14 @@ async fn d14_a_row_below_the_bound_is_claimed_at_once_or_after_the_rest() {
 async fn claimers_of_sparse_queues_do_not_lock_each_other_out() {
     let schema = common::fresh_schema();
     let stores = [open(&schema).await, open(&schema).await];
-    let lanes: Vec<QueueName> = (0..6).map(|n| format!("sparse-{n}").parse().unwrap()).collect();
+    let queues: Vec<QueueName> = (0..6).map(|n| format!("sparse-{n}").parse().unwrap()).collect();
     for round in 0..100 {
         let mut batch = Batch::new();
-        for (n, lane) in (0_i64..).zip(&lanes) {
-            batch = batch.enqueue(NewWork::once(Key::new("job", [round, n]).unwrap(), lane.clone()));
+        for (n, queue) in (0_i64..).zip(&queues) {
+            batch = batch.enqueue(NewWork::once(Key::new("job", [round, n]).unwrap(), queue.clone()));
         }
         stores[0].apply(batch).await.unwrap();
-        let ask = |limit| Claim::queues(&worker(), lanes.clone(), limit, TTL);
+        let ask = |limit| Claim::queues(&worker(), queues.clone(), limit, TTL);
         let (one, two) = tokio::join!(stores[0].claim(ask(2)), stores[1].claim(ask(2)));
         let granted = [one.unwrap().grants, two.unwrap().grants];
         assert_eq!(granted.each_ref().map(Vec::len), [2, 2], "round {round}: four of six rows are asked for");

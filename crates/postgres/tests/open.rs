@@ -691,9 +691,9 @@ async fn numbers_that_lag_behind_their_tables_are_moved_on() {
     let backend = Postgres::default();
     let schema = backend.schema();
     let address = common::address(&schema);
-    let (owner, lane): (Owner, _) = ("worker".parse().unwrap(), "lane".parse().unwrap());
+    let (owner, queue): (Owner, _) = ("worker".parse().unwrap(), "queue".parse().unwrap());
     let ttl = Duration::from_secs(60);
-    let claim = |name: &str| Claim::named(&owner, &Key::single(name).unwrap(), &lane, ttl);
+    let claim = |name: &str| Claim::named(&owner, &Key::single(name).unwrap(), &queue, ttl);
     let store = PostgresStore::open(&address, common::options()).await.unwrap();
     let mut position = None;
     for _ in 0..3 {
@@ -713,7 +713,7 @@ async fn numbers_that_lag_behind_their_tables_are_moved_on() {
     let granted = store.claim(claim("c")).await.unwrap();
     let grant = granted.grants.first().unwrap();
     assert!(grant.fence > fence && grant.row.seq > seq, "{grant:?} after {fence:?} and {seq}");
-    store.apply(Batch::new().enqueue(NewWork::once(Key::single("d").unwrap(), lane.clone()))).await.unwrap();
+    store.apply(Batch::new().enqueue(NewWork::once(Key::single("d").unwrap(), queue.clone()))).await.unwrap();
     assert!(store.work(&Key::single("d").unwrap()).await.unwrap().unwrap().seq > grant.row.seq);
 }
 
@@ -768,7 +768,7 @@ async fn a_user_who_is_locked_out_hears_it_at_once() {
         format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '{role}'");
     assert!(database.number(&end).await > 0);
     let start = Instant::now();
-    let claim = Claim::queues(&"worker".parse().unwrap(), ["lane".parse().unwrap()], 1, patience);
+    let claim = Claim::queues(&"worker".parse().unwrap(), ["queue".parse().unwrap()], 1, patience);
     // A request in flight on a connection that dies is lost; the next connection is rejected.
     let mut said = Vec::new();
     for _ in 0..3 {

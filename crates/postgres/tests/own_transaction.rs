@@ -189,7 +189,7 @@ async fn batches_of_one_transaction_see_each_other_and_nobody_else_sees_them() {
     assert_eq!(merged.documents.first().unwrap().value, Some(Payload::of(&3).unwrap()));
     let again = Batch::new().put(&key("d"), Expect::Absent, Payload::null());
     assert_eq!(code(&tx.apply(&again).await.unwrap_err()), "TL0202");
-    let job = NewWork::once(key("job"), "lane".parse().unwrap());
+    let job = NewWork::once(key("job"), "queue".parse().unwrap());
     tx.apply(&Batch::new().enqueue(job.clone())).await.unwrap();
     assert_eq!(code(&tx.apply(&Batch::new().enqueue(job.only_new())).await.unwrap_err()), "TL0203");
     assert!(tx.store.document(&key("d")).await.unwrap().is_none());
@@ -315,7 +315,7 @@ async fn every_isolation_level_works() {
         let mut tx = shop.begin_at(level).await;
         tx.invoice().await;
         let more = append(at(0)).merge_or_create(&key("d"), Payload::of(&1).unwrap(), [Delta::inc("", 1)]);
-        let job = NewWork::once(key("job"), "lane".parse().unwrap());
+        let job = NewWork::once(key("job"), "queue".parse().unwrap());
         tx.apply(&more.enqueue(job).op_id(OpId::new())).await.unwrap();
         assert_eq!(code(&tx.apply(&append(Expect::Absent)).await.unwrap_err()), "TL0201");
         assert_eq!(version(&tx.apply(&append(Expect::Any)).await.unwrap()), 2);
@@ -355,7 +355,7 @@ async fn must_be_repeated(level: IsolationLevel, before: Batch, between: Batch, 
 #[tokio::test]
 async fn a_conflict_of_isolation_is_an_error_that_says_try_again() {
     let put = |n: i32| Batch::new().put(&key("d"), Expect::Any, Payload::of(&n).unwrap());
-    let job = |lane: &str| Batch::new().enqueue(NewWork::once(key("job"), lane.parse().unwrap()));
+    let job = |queue: &str| Batch::new().enqueue(NewWork::once(key("job"), queue.parse().unwrap()));
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         // Rows that were changed since the snapshot.
         let any = || append(Expect::Any);
@@ -431,10 +431,10 @@ async fn the_store_does_not_go_by_what_it_remembered_before_the_commit() {
 #[tokio::test]
 async fn work_is_finished_together_with_its_result() {
     let mut shop = Shop::open().await;
-    let lane: tidelock_core::id::QueueName = "lane".parse().unwrap();
+    let queue: tidelock_core::id::QueueName = "queue".parse().unwrap();
     let owner = "worker".parse().unwrap();
-    shop.store.apply(Batch::new().enqueue(NewWork::once(key("job"), lane.clone()))).await.unwrap();
-    let claimed = shop.store.claim(Claim::queues(&owner, [lane], 1, LIMIT)).await.unwrap();
+    shop.store.apply(Batch::new().enqueue(NewWork::once(key("job"), queue.clone()))).await.unwrap();
+    let claimed = shop.store.claim(Claim::queues(&owner, [queue], 1, LIMIT)).await.unwrap();
     let lease = claimed.grants.first().unwrap().lease();
     for commit in [false, true] {
         let mut tx = shop.begin().await;
@@ -459,7 +459,7 @@ async fn work_is_finished_together_with_its_result() {
 #[tokio::test]
 async fn filters_work_there_too() {
     let mut shop = Shop::open().await;
-    let row = NewWork::once(key("w"), "lane".parse().unwrap());
+    let row = NewWork::once(key("w"), "queue".parse().unwrap());
     shop.store.apply(Batch::new().enqueue(row)).await.unwrap();
     let all = WorkFilter { pattern: Some(Pattern::new("^w").unwrap()), ..WorkFilter::default() };
     let mut tx = shop.begin().await;

@@ -352,9 +352,9 @@ async fn claim(watched: &mut Watched, base: i64) {
         let one = Claim::queues(&worker(), [queue_name("many")], 1, TTL);
         let granted = watched.with("claiming one", FEW, store.claim(one)).await.unwrap();
         finish(watched, &granted.grants).await;
-        let lanes = ["many", "later", "nothing", "held"].map(queue_name);
-        let some = Claim::queues(&worker(), lanes, 5, TTL);
-        let granted = watched.with("claiming in four lanes", 4.0 * FEW, store.claim(some)).await.unwrap();
+        let queues = ["many", "later", "nothing", "held"].map(queue_name);
+        let some = Claim::queues(&worker(), queues, 5, TTL);
+        let granted = watched.with("claiming in four queues", 4.0 * FEW, store.claim(some)).await.unwrap();
         finish(watched, &granted.grants).await;
         let later = Claim::queues(&worker(), ["later", "held"].map(queue_name), 9, TTL);
         let nothing = watched.with("claiming nothing", FEW, store.claim(later)).await.unwrap();
@@ -449,10 +449,10 @@ async fn operate(watched: &mut Watched) {
 async fn housekeep(watched: &mut Watched) {
     let store = watched.store.clone();
     let leased = WorkFilter { leased: Some(true), ..WorkFilter::default() };
-    let few = WorkFilter { lane: Some(queue_name("mine")), ..WorkFilter::default() };
+    let few = WorkFilter { queue: Some(queue_name("mine")), ..WorkFilter::default() };
     let free = WorkFilter { blocked: Some(false), leased: Some(false), ..few.clone() };
-    let rare = WorkFilter { lane: Some(queue_name("many")), blocked: Some(true), ..WorkFilter::default() };
-    let far = WorkFilter { lane: Some(queue_name("many")), ..WorkFilter::default() };
+    let rare = WorkFilter { queue: Some(queue_name("many")), blocked: Some(true), ..WorkFilter::default() };
+    let far = WorkFilter { queue: Some(queue_name("many")), ..WorkFilter::default() };
     for n in 0..TIMES {
         watched.with("d11: leased work", FEW, store.works(&leased, Page::first(10))).await.unwrap();
         watched.with("d11: a small queue", FEW, store.works(&few, Page::first(10))).await.unwrap();
@@ -671,10 +671,10 @@ async fn updates_of_what_changes_often_touch_no_index() {
     let url = format!("{}?schema={schema}", server().url());
     let store = PostgresStore::open(&url, common::options()).await.unwrap();
     let (count, stream, document) = (40, key("s", 1), key("d", 1));
-    let job = NewWork::standing(key("j", 1), queue_name("lane"));
+    let job = NewWork::standing(key("j", 1), queue_name("queue"));
     let first = Batch::new().append(&stream, Expect::Absent, [event()]).enqueue(job);
     store.apply(first.put(&document, Expect::Absent, Payload::of(&0).unwrap())).await.unwrap();
-    let granted = store.claim(Claim::queues(&worker(), [queue_name("lane")], 1, TTL)).await.unwrap();
+    let granted = store.claim(Claim::queues(&worker(), [queue_name("queue")], 1, TTL)).await.unwrap();
     let lease = granted.grants.first().unwrap().lease();
     for n in 0..count {
         let batch = Batch::new().append(&stream, Expect::Any, [event()]);

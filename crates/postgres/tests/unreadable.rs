@@ -96,7 +96,7 @@ async fn d6_a_claim_passes_over_an_unreadable_row_and_serves_the_others() {
     }
 }
 
-/// A worker polls a lane with a damaged row while others write, claim by name and claim other lanes.
+/// A worker polls a queue with a damaged row while others write, claim by name and claim other queues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d6_a_polled_unreadable_row_fails_no_neighbour() {
     let site = Site::with_damaged_job(DAMAGES[0]).await;
@@ -104,9 +104,9 @@ async fn d6_a_polled_unreadable_row_fails_no_neighbour() {
     for n in 0..100 {
         let store = site.store.clone();
         tasks.spawn(async move { store.apply(put(n)).await.map(drop).map_err(|e| e.to_string()) });
-        for lane in ["jobs", "others"] {
-            let (store, lane) = (site.store.clone(), lane.parse().unwrap());
-            let claim = Claim::queues(&owner(), [lane], 1, TTL);
+        for queue in ["jobs", "others"] {
+            let (store, queue) = (site.store.clone(), queue.parse().unwrap());
+            let claim = Claim::queues(&owner(), [queue], 1, TTL);
             tasks.spawn(async move { store.claim(claim).await.map(drop).map_err(|e| e.to_string()) });
         }
         let lock = Key::new("lock", [n]).unwrap();

@@ -8,7 +8,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use tidelock_core::prelude::*;
+//! use tidelock_core::store::{MemoryStore, SharedStore};
 //! use tidelock_server::{ServerOptions, Server, Token, Tokens};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -31,7 +31,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use tidelock_core::prelude::*;
+//! # use tidelock_core::store::{MemoryStore, SharedStore};
 //! # use tidelock_server::{ServerOptions, router};
 //! # let store: SharedStore = Arc::new(MemoryStore::new());
 //! let ours = router(store, ServerOptions::behind_own_auth().host("admin.example.com"));

@@ -73,7 +73,7 @@ fn check(app: &App, address: Option<SocketAddr>) -> Result<(), ServerError> {
     let missing = match (&options.tls, &options.access, options.beyond) {
         (None, ..) => "nothing is encrypted",
         (_, Access::Own, _) => "no token is asked for",
-        (.., false) => "that was not allowed (Options::beyond_this_machine)",
+        (.., false) => "that was not allowed (ServerOptions::beyond_this_machine)",
         (Some(_), Access::Tokens(_), true) => return Ok(()),
     };
     let address = address.map_or_else(|| "that is not known".to_owned(), |address| address.to_string());

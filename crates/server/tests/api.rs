@@ -375,14 +375,14 @@ async fn d15_documents_and_streams_beside_others_are_not_written() {
 }
 
 async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
-    let (lane, owner): (QueueName, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
+    let (queue, owner): (QueueName, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
     for n in 0..3 {
         site.store
-            .apply(Batch::new().enqueue(NewWork::once(key(&format!("mail({n})")), lane.clone())))
+            .apply(Batch::new().enqueue(NewWork::once(key(&format!("mail({n})")), queue.clone())))
             .await
             .unwrap();
     }
-    let claim = Claim::queues(&owner, [lane], 3, Duration::from_secs(30));
+    let claim = Claim::queues(&owner, [queue], 3, Duration::from_secs(30));
     for grant in site.store.claim(claim).await.unwrap().grants {
         site.store.apply(Batch::new().block(&grant.lease(), "no \u{202e} such address")).await.unwrap();
     }

@@ -149,15 +149,15 @@ async fn a_token_with_a_name_writes_under_it() {
 /// Creates a store with `count` blocked rows.
 async fn blocked(count: usize) -> SharedStore {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let lane: tidelock::id::QueueName = "mails".parse().unwrap();
+    let queue: tidelock::id::QueueName = "mails".parse().unwrap();
     let keys: Vec<Key> = (0..count).map(|n| Key::new("mail", [format!("m-{n:06}")]).unwrap()).collect();
     for some in keys.chunks(5_000) {
-        let enqueue = |batch: Batch, key: &Key| batch.enqueue(NewWork::once(key.clone(), lane.clone()));
+        let enqueue = |batch: Batch, key: &Key| batch.enqueue(NewWork::once(key.clone(), queue.clone()));
         store.apply(some.iter().fold(Batch::new(), enqueue)).await.unwrap();
     }
     let owner: tidelock::id::Owner = "w".parse().unwrap();
     loop {
-        let claim = Claim::queues(&owner, [lane.clone()], 1_000, Duration::from_secs(60));
+        let claim = Claim::queues(&owner, [queue.clone()], 1_000, Duration::from_secs(60));
         let granted = store.claim(claim).await.unwrap().grants;
         if granted.is_empty() {
             return store;

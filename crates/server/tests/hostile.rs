@@ -184,12 +184,12 @@ fn bombs() -> Vec<String> {
 #[tokio::test]
 async fn a_pattern_cannot_keep_the_server_busy() {
     let site = Site::new();
-    let (lane, owner): (QueueName, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
+    let (queue, owner): (QueueName, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
     for n in 0..20 {
         let key: Key = format!("mail(\"{}\", {n})", "a".repeat(200)).parse().unwrap();
-        site.store.apply(Batch::new().enqueue(NewWork::once(key, lane.clone()))).await.unwrap();
+        site.store.apply(Batch::new().enqueue(NewWork::once(key, queue.clone()))).await.unwrap();
     }
-    let claim = Claim::queues(&owner, [lane], 20, Duration::from_secs(30));
+    let claim = Claim::queues(&owner, [queue], 20, Duration::from_secs(30));
     for grant in site.store.claim(claim).await.unwrap().grants {
         site.store.apply(Batch::new().block(&grant.lease(), "why")).await.unwrap();
     }

@@ -60,12 +60,12 @@ async fn fill(store: &SharedStore) {
         Batch::new().append(&key, Expect::Any, std::iter::repeat_with(one).take(events / streams))
     };
     apply_all(store, (0..streams).map(append)).await;
-    let lane: tidelock::id::QueueName = "mails".parse().unwrap();
+    let queue: tidelock::id::QueueName = "mails".parse().unwrap();
     let rows: Vec<usize> = (0..scaled(100_000)).collect();
     let work = rows.chunks(500).map(|chunk| {
         chunk.iter().fold(Batch::new(), |batch, row| {
             let key = Key::new("mail", [format!("m-{row:07}")]).unwrap();
-            batch.enqueue(NewWork::once(key, lane.clone()))
+            batch.enqueue(NewWork::once(key, queue.clone()))
         })
     });
     apply_all(store, work).await;

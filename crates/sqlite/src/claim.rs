@@ -58,8 +58,8 @@ impl Session {
                     Err(denied) => claimed.denied = Some(denied),
                 }
             }
-            ClaimTarget::Lanes { lanes, limit } => {
-                let (chosen, next_at) = self.choose(db, lanes, *limit, claim.events, now)?;
+            ClaimTarget::Lanes { queues, limit } => {
+                let (chosen, next_at) = self.choose(db, queues, *limit, claim.events, now)?;
                 claimed.next_at = next_at;
                 for (key, events) in chosen {
                     let granted = claim::grant_chosen(&mut self.facts, &key, owner, ttl, now);
@@ -76,14 +76,14 @@ impl Session {
     fn choose(
         &mut self,
         db: &Connection,
-        lanes: &[QueueName],
+        queues: &[QueueName],
         limit: usize,
         events: usize,
         now: Timestamp,
     ) -> Result<Choice, Failure> {
         loop {
             let passed_over = self.unreadable.len();
-            let levels = levels(db, lanes)?;
+            let levels = levels(db, queues)?;
             let open = self.open_rows(db, &levels, limit, now)?;
             let next_at = if open.is_empty() { next_at(db, &levels, now)? } else { None };
             let keys = claim::choose(open, limit, self.facts.counters.fence);
@@ -113,8 +113,8 @@ impl Session {
     ) -> Result<Vec<Candidate>, Failure> {
         let limit = limit.saturating_add(self.unreadable.len());
         let mut open = Vec::new();
-        for (lane, level) in levels {
-            for found in oldest(db, lane, *level, limit, now)? {
+        for (queue, level) in levels {
+            for found in oldest(db, queue, *level, limit, now)? {
                 match found {
                     Ok(candidate) if !self.unreadable.contains(candidate.key.canonical()) => {
                         open.push(candidate);
@@ -178,12 +178,12 @@ impl Session {
     }
 }
 
-/// Returns when the first row of the lanes is ready. Rows that do not decode are skipped, as in claims.
-pub(crate) fn next_ready(db: &Connection, lanes: &[QueueName]) -> Result<Option<Timestamp>, Failure> {
+/// Returns when the first row of the queues is ready. Rows that do not decode are skipped, as in claims.
+pub(crate) fn next_ready(db: &Connection, queues: &[QueueName]) -> Result<Option<Timestamp>, Failure> {
     let mut statement = db.prepare_cached(BY_AGE)?;
     let mut first = None;
-    for (lane, level) in levels(db, lanes)? {
-        let mut found = statement.query((lane.as_str(), level.level()))?;
+    for (queue, level) in levels(db, queues)? {
+        let mut found = statement.query((queue.as_str(), level.level()))?;
         while let Some(row) = found.next()? {
             let Ok(key) = row.get::<_, String>(0) else { continue };
             match read::work(db, &Key::trusted(key)) {
@@ -199,13 +199,13 @@ pub(crate) fn next_ready(db: &Connection, lanes: &[QueueName]) -> Result<Option<
     Ok(first)
 }
 
-/// Returns the priority levels in use, lane by lane.
-fn levels<'a>(db: &Connection, lanes: &'a [QueueName]) -> Result<Vec<(&'a QueueName, Priority)>, Failure> {
+/// Returns the priority levels in use, queue by queue.
+fn levels<'a>(db: &Connection, queues: &'a [QueueName]) -> Result<Vec<(&'a QueueName, Priority)>, Failure> {
     let mut levels = Vec::new();
-    for lane in lanes.iter().collect::<BTreeSet<_>>() {
+    for queue in queues.iter().collect::<BTreeSet<_>>() {
         let mut above = i64::from(Priority::FIRST.level()) + 1;
-        while let Some(level) = next_level(db, lane, above)? {
-            levels.push((lane, level));
+        while let Some(level) = next_level(db, queue, above)? {
+            levels.push((queue, level));
             above = i64::from(level.level());
         }
     }
@@ -219,10 +219,10 @@ fn next_at(
     now: Timestamp,
 ) -> Result<Option<Timestamp>, Failure> {
     let mut next_at: Option<Timestamp> = None;
-    for (lane, level) in levels {
+    for (queue, level) in levels {
         let at: Option<i64> = db
             .prepare_cached(FIRST_AFTER)?
-            .query_row((lane.as_str(), level.level(), now.as_micros()), |row| row.get(0))
+            .query_row((queue.as_str(), level.level(), now.as_micros()), |row| row.get(0))
             .optional()?;
         next_at = [next_at, at.map(Timestamp::from_micros)].into_iter().flatten().min();
     }
@@ -230,22 +230,22 @@ fn next_at(
 }
 
 /// Returns the next lower level in use. A number that is not a level ends the list: it is below all of them.
-fn next_level(db: &Connection, lane: &QueueName, above: i64) -> Result<Option<Priority>, Failure> {
+fn next_level(db: &Connection, queue: &QueueName, above: i64) -> Result<Option<Priority>, Failure> {
     let mut statement = db.prepare_cached(NEXT_LEVEL)?;
-    let level: Option<i64> = statement.query_row((lane.as_str(), above), |row| row.get(0)).optional()?;
+    let level: Option<i64> = statement.query_row((queue.as_str(), above), |row| row.get(0)).optional()?;
     Ok(level.and_then(|level| u8::try_from(level).ok()).and_then(|level| Priority::new(level).ok()))
 }
 
 /// Returns the oldest rows of a level. A key that is not valid UTF-8 is an error entry with its lossy text.
 fn oldest(
     db: &Connection,
-    lane: &QueueName,
+    queue: &QueueName,
     level: Priority,
     limit: usize,
     now: Timestamp,
 ) -> Result<Vec<Result<Candidate, String>>, Failure> {
     let mut statement = db.prepare_cached(OLDEST)?;
-    let parameters = (lane.as_str(), level.level(), now.as_micros(), int(limit as u64));
+    let parameters = (queue.as_str(), level.level(), now.as_micros(), int(limit as u64));
     let found = statement.query_map(parameters, |row| {
         let text = row.get_ref(0)?.as_bytes()?;
         let Ok(key) = std::str::from_utf8(text) else {
@@ -253,7 +253,7 @@ fn oldest(
         };
         Ok(Ok(Candidate {
             key: Key::trusted(key),
-            lane: lane.clone(),
+            queue: queue.clone(),
             priority: level,
             ready_at: Timestamp::from_micros(row.get(1)?),
             seq: uint(row.get(2)?),

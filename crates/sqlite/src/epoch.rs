@@ -68,6 +68,12 @@ pub(crate) fn confirm(db: &mut Connection, birth: Birth, now: Timestamp) -> Resu
     Ok(transaction.commit()?)
 }
 
+/// Returns whether the open file is the one with this identity. A connection keeps a file open that was removed or
+/// replaced since, and reports the path of its successor.
+pub(crate) fn is_of(db: &Connection, birth: Birth) -> Result<bool, Failure> {
+    Ok(noted(db)? == (Some(birth.inode.unwrap_or(0)), Some(birth.born_at.unwrap_or(0))))
+}
+
 fn noted(db: &Connection) -> Result<(Option<i64>, Option<i64>), Failure> {
     Ok((counter(db, "inode")?, counter(db, "born_at")?))
 }

@@ -144,7 +144,7 @@ impl Session {
         if row.seq > self.stored.work_seq {
             return write_work_row(db, INSERT_WORK, row);
         }
-        db.prepare_cached(MOVE_WORK)?.execute((int(row.seq), row.lane.as_str()))?;
+        db.prepare_cached(MOVE_WORK)?.execute((int(row.seq), row.queue.as_str()))?;
         write_work_row(db, UPDATE_WORK, row)
     }
 
@@ -188,7 +188,7 @@ fn write_work_row(db: &Connection, sql: &str, row: &WorkRow) -> Result<(), Failu
     statement.execute(rusqlite::params![
         int(row.seq),
         row.key.canonical(),
-        row.lane.as_str(),
+        row.queue.as_str(),
         row.priority.level(),
         row.lifetime == Lifetime::Standing,
         micros(lease::ready_at(row)),

@@ -94,7 +94,7 @@ fn refuse_foreign(connection: &Connection, shared: bool) -> Result<(), StoreErro
         Some(name) if !shared => {
             let detail = format!(
                 "the file holds another application's tables, {name:?} among them, and none of Tidelock's; \
-                 Options::shared puts both into one file"
+                 SqliteOptions::shared puts both into one file"
             );
             Err(StoreError::new(StoreErrorKind::ForeignDatabase, WHAT, detail))
         }

@@ -93,7 +93,7 @@ fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
             return cannot(format!("the directory {} does not exist", directory.display()));
         }
         if !create {
-            return cannot("the file does not exist, and Options::create is off".to_owned());
+            return cannot("the file does not exist, and SqliteOptions::create is off".to_owned());
         }
     }
     Ok(())

@@ -257,8 +257,8 @@ pub(crate) fn works(
     let columns = rows::WORK_COLUMNS;
     let mut statement =
         db.prepare_cached(&format!("SELECT {columns} FROM {} ORDER BY key LIMIT ?5", condition.sql()))?;
-    let (lane, pattern, from, below) = condition.parameters();
-    let found = statement.query_map((lane, pattern, from, below, int(limit as u64 + 1)), rows::work)?;
+    let (queue, pattern, from, below) = condition.parameters();
+    let found = statement.query_map((queue, pattern, from, below, int(limit as u64 + 1)), rows::work)?;
     Ok(PageOf::gathered(found, limit, now, |row| row.key.clone(), |row| row.payload.len())?)
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn work(row: &Row<'_>) -> rusqlite::Result<WorkRow> {
     Ok(WorkRow {
         seq: uint(row.get(0)?),
         key: key(row, 1)?,
-        lane: text::<QueueName>(row, 2)?,
+        queue: text::<QueueName>(row, 2)?,
         priority,
         lifetime: if standing { Lifetime::Standing } else { Lifetime::Once },
         due: instant(row.get(5)?),

@@ -396,9 +396,9 @@ fn matching_work(db: &Connection, filter: &WorkFilter) -> Result<Vec<Key>, Failu
     let limit = int(limits::OPERATE_ROWS as u64 + 1);
     let condition = WorkCondition::new(filter, None);
     let sql = format!("SELECT key FROM {} ORDER BY key LIMIT ?5", condition.sql());
-    let (lane, pattern, from, below) = condition.parameters();
+    let (queue, pattern, from, below) = condition.parameters();
     let mut statement = db.prepare_cached(&sql)?;
-    let found = statement.query_map((lane, pattern, from, below, limit), |row| rows::key(row, 0))?;
+    let found = statement.query_map((queue, pattern, from, below, limit), |row| rows::key(row, 0))?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 

@@ -268,9 +268,9 @@ impl Store for SqliteStore {
         answer
     }
 
-    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
-        let lanes = lanes.to_vec();
-        self.snapshot(move |db, now| Ok(NextReady { at: claim::next_ready(db, &lanes)?, now })).await
+    async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError> {
+        let queues = queues.to_vec();
+        self.snapshot(move |db, now| Ok(NextReady { at: claim::next_ready(db, &queues)?, now })).await
     }
 
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {

@@ -7,7 +7,9 @@ use tidelock_core::clock::Clock as _;
 use tidelock_core::store::{ApplyError, Batch, Receipt, Store as _, StoreError, StoreErrorKind};
 
 use crate::SqliteStore;
+use crate::epoch;
 use crate::error::Failure;
+use crate::file_identity::Birth;
 use crate::index_merge::IndexMerger;
 use crate::open;
 use crate::session::{self, Session, Verdict};
@@ -96,7 +98,12 @@ impl SqliteStore {
     /// Checks that the transaction writes to the file of the store.
     fn check_file(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
         let what = "cannot apply a batch in a transaction of rusqlite";
-        let Err(found) = self.shared.identity.is_at(tx.path()) else { return Ok(()) };
+        let found = match self.shared.identity.is_at(tx.path()) {
+            Err(found) => found,
+            // A failure is reported by the first statement of the batch.
+            Ok(()) if epoch::is_of(tx, Birth::of(self.path())).unwrap_or(true) => return Ok(()),
+            Ok(()) => "a file that was replaced while its connection was open".to_owned(),
+        };
         let detail = format!("it is on {found}, and the store is the file {}", self.path().display());
         Err(StoreError::new(StoreErrorKind::ForeignTransaction, what, detail))
     }

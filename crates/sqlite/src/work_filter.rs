@@ -24,8 +24,8 @@ impl<'a> WorkCondition<'a> {
 
     /// Returns the index that holds the fewest other rows.
     fn index(&self) -> &'static str {
-        let WorkFilter { lane, blocked, leased, .. } = self.filter;
-        match (blocked, leased, lane) {
+        let WorkFilter { queue, blocked, leased, .. } = self.filter;
+        match (blocked, leased, queue) {
             (Some(true), ..) => "tidelock_work_blocked",
             (_, Some(true), _) => "tidelock_work_leased",
             (.., Some(_)) => "tidelock_work_by_queue",
@@ -43,7 +43,7 @@ impl<'a> WorkCondition<'a> {
         };
         // The last parameter is part of every statement: the number of parameters is fixed.
         add(if self.range.below().is_some() { "key < ?4" } else { "?4 IS NULL" });
-        if self.filter.lane.is_some() {
+        if self.filter.queue.is_some() {
             add("queue = ?1");
         }
         if self.filter.pattern.is_some() {
@@ -66,7 +66,7 @@ impl<'a> WorkCondition<'a> {
     pub(crate) fn parameters(&self) -> Parameters<'_> {
         let after = self.after.map(Key::canonical).filter(|_| self.starts_after());
         (
-            self.filter.lane.as_ref().map(QueueName::as_str),
+            self.filter.queue.as_ref().map(QueueName::as_str),
             self.filter.pattern.as_ref().map(Pattern::as_str),
             after.unwrap_or(self.range.from()),
             self.range.below(),

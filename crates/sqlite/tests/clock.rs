@@ -28,8 +28,8 @@ impl Process {
     }
 
     async fn take(&self, lock: &str) -> Result<Grant, ClaimDenied> {
-        let (owner, lane) = (Owner::new(self.name).unwrap(), QueueName::new("locks").unwrap());
-        let claim = Claim::named(&owner, &Key::single(lock).unwrap(), &lane, TTL);
+        let (owner, queue) = (Owner::new(self.name).unwrap(), QueueName::new("locks").unwrap());
+        let claim = Claim::named(&owner, &Key::single(lock).unwrap(), &queue, TTL);
         let mut claimed = self.store.claim(claim).await.unwrap();
         claimed.grants.pop().ok_or_else(|| claimed.denied.unwrap())
     }

@@ -128,7 +128,7 @@ async fn a_refused_batch_leaves_the_transaction_as_it_was() {
 #[tokio::test]
 async fn filters_work_there_too() {
     let mut shop = Shop::open().await;
-    let row = NewWork::once(Key::single("w").unwrap(), "lane".parse().unwrap());
+    let row = NewWork::once(Key::single("w").unwrap(), "queue".parse().unwrap());
     shop.store.apply(Batch::new().enqueue(row)).await.unwrap();
     let all = WorkFilter { pattern: Some(Pattern::new("^w").unwrap()), ..WorkFilter::default() };
     let tx = shop.begin();

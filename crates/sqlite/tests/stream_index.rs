@@ -114,7 +114,7 @@ async fn a_grant_brings_the_events_after_its_position_from_wherever_they_stand()
     let store = SqliteStore::open(directory.path().join("a.db"), options(10)).await.unwrap();
     let (work, worker) = (Key::single("w").unwrap(), "worker".parse().unwrap());
     let follow =
-        NewWork { follow: Some(stream(1)), ..NewWork::standing(work.clone(), "lane".parse().unwrap()) };
+        NewWork { follow: Some(stream(1)), ..NewWork::standing(work.clone(), "queue".parse().unwrap()) };
     for n in 0..60 {
         store.apply(Batch::new().append(&stream(n % 3), Expect::Any, [event(n)])).await.unwrap();
     }

@@ -104,7 +104,7 @@ async fn d6_a_row_without_a_readable_name_is_passed_over() {
     }
 }
 
-/// The reproduction: a worker polls a lane with a damaged row while others write.
+/// The reproduction: a worker polls a queue with a damaged row while others write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d6_a_polled_unreadable_row_fails_no_put() {
     let site = Site::with_damaged_job(DAMAGES[0]).await;
@@ -112,8 +112,8 @@ async fn d6_a_polled_unreadable_row_fails_no_put() {
     for n in 0..200 {
         let store = site.store.clone();
         tasks.spawn(async move { store.apply(put(n)).await.map(drop).map_err(|e| e.to_string()) });
-        let (store, lane) = (site.store.clone(), "jobs".parse().unwrap());
-        let claim = Claim::queues(&owner(), [lane], 1, TTL);
+        let (store, queue) = (site.store.clone(), "jobs".parse().unwrap());
+        let claim = Claim::queues(&owner(), [queue], 1, TTL);
         tasks.spawn(async move { store.claim(claim).await.map(drop).map_err(|e| e.to_string()) });
         let (store, claim) = (site.store.clone(), Claim::existing(&owner(), &key("bad"), TTL));
         // This one needs the row, and fails alone.

@@ -65,17 +65,17 @@ pub(crate) fn doc_at(version: u64) -> Expect<DocVersion> {
     Expect::Exact(DocVersion(version))
 }
 
-/// Returns the lane of cases that need only one.
+/// Returns the queue of cases that need only one.
 pub(crate) fn jobs() -> QueueName {
     queue_name("jobs")
 }
 
-/// Returns a job in the lane of [`jobs`].
+/// Returns a job in the queue of [`jobs`].
 pub(crate) fn job(name: &str) -> NewWork {
     NewWork::once(key(name), jobs())
 }
 
-/// Returns a standing row in the lane of [`jobs`].
+/// Returns a standing row in the queue of [`jobs`].
 pub(crate) fn standing(name: &str) -> NewWork {
     NewWork::standing(key(name), jobs())
 }

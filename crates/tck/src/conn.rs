@@ -38,18 +38,18 @@ impl Conn {
         crate::expect::refusal(self.apply(batch).await)
     }
 
-    /// Claims up to `limit` due rows of a lane.
+    /// Claims up to `limit` due rows of a queue.
     pub async fn claim_lane(&self, who: &str, lane_name: &str, limit: usize) -> Vec<Grant> {
         let claim = Claim::queues(&owner(who), [queue_name(lane_name)], limit, TTL);
         self.claim(claim).await.expect("the store answers").grants
     }
 
-    /// Claims one due row of the jobs lane, if there is one.
+    /// Claims one due row of the jobs queue, if there is one.
     pub async fn next_job(&self, who: &str) -> Option<Grant> {
         self.claim_lane(who, "jobs", 1).await.pop()
     }
 
-    /// Claims one due row of the jobs lane; there must be one.
+    /// Claims one due row of the jobs queue; there must be one.
     pub async fn take_job(&self, who: &str) -> Grant {
         self.next_job(who).await.expect("a job is due")
     }

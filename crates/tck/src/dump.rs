@@ -54,10 +54,10 @@ pub(crate) async fn standing(conn: &Conn) -> String {
     let work = pages(async |page| conn.works(&WorkFilter::default(), page).await).await;
     let _ = writeln!(text, "{} work rows:", work.len());
     for row in work.iter().take(REPORTED) {
-        let WorkRow { key, lane, due, woken, attempts, takeovers, last_error, blocked, lease, .. } = row;
+        let WorkRow { key, queue, due, woken, attempts, takeovers, last_error, blocked, lease, .. } = row;
         let _ = writeln!(
             text,
-            "  {key} in {lane}: due {due:?}, woken {woken:?}, attempts {attempts}, takeovers {takeovers}, \
+            "  {key} in {queue}: due {due:?}, woken {woken:?}, attempts {attempts}, takeovers {takeovers}, \
              lease {lease:?}, blocked {blocked:?}, last error {last_error:?}"
         );
     }

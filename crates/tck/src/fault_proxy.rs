@@ -250,8 +250,8 @@ impl<W: ProxyHooks> Store for Detour<W> {
         self.inner.claim(claim).await
     }
 
-    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
-        self.inner.next_ready(lanes).await
+    async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError> {
+        self.inner.next_ready(queues).await
     }
 
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {

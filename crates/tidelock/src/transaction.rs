@@ -85,7 +85,8 @@ impl Tidelock {
     /// Wakes workers and waiters, in this process and others. Call it after you commit your own transaction.
     ///
     /// It only saves time. On SQLite, they notice the commit within a few milliseconds anyway. On PostgreSQL, they notice it
-    /// at the next write of the store, or within the poll interval of the worker, by default one second.
+    /// at the next write of the store, or within the poll interval of the worker, by default one second. In a queue with many
+    /// dead index entries, it can take up to 30 seconds.
     pub fn hint(&self) {
         #[cfg(feature = "sqlite")]
         if let Some(store) = backend::<tidelock_sqlite::SqliteStore>(self.store()) {

@@ -19,7 +19,7 @@ pub(crate) const PAID: &str = "OrderPaid";
 pub(crate) const SHIPPED: &str = "OrderShipped";
 /// The event of a gate.
 pub(crate) const LEFT: &str = "ParcelLeft";
-/// The workflow of an order; see [`desk`](super::desk).
+/// The workflow of an order; see [`order_workflow`](super::order_workflow).
 pub(crate) const ORDER: Workflow<Order, u64> = Workflow::new("order");
 
 /// The number of pieces on a full shelf, small enough that shelves run low even in a short demo.

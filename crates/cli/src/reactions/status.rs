@@ -191,9 +191,7 @@ struct ReactionLine {
 
 impl ReactionLine {
     fn of(view: ReactionView) -> Self {
-        let ReactionView {
-            name, lane: queue, types, chooses_keys, keys, blocked_keys, position, head, ..
-        } = view;
+        let ReactionView { name, queue, types, chooses_keys, keys, blocked_keys, position, head, .. } = view;
         // The last events may have been removed: an inbox is emptied after it was handled.
         let head = head.max(position);
         let (lag, owner, fence) = (LagLine::of(view.lag), view.owner, view.fence);

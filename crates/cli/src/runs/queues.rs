@@ -45,8 +45,8 @@ pub(super) async fn list(options: &RunsQueues) -> Result<Exit> {
 
 /// Returns the filter for the held concurrency slots of a queue.
 fn held(queue: &str) -> Result<WorkFilter> {
-    let lane = tidelock::workflow::seats_of(queue)?;
-    Ok(WorkFilter { lane: Some(lane), leased: Some(true), ..WorkFilter::default() })
+    let queue = tidelock::workflow::seats_of(queue)?;
+    Ok(WorkFilter { queue: Some(queue), leased: Some(true), ..WorkFilter::default() })
 }
 
 fn table(views: &[QueueView]) -> Table {

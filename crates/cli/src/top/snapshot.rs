@@ -148,9 +148,9 @@ impl Snapshot {
     fn row(&mut self, row: WorkRow) {
         let counted = Counts::of(&row, self.at);
         self.work.add(&counted);
-        self.queues.entry(row.lane.as_str().to_owned()).or_default().add(&counted);
+        self.queues.entry(row.queue.as_str().to_owned()).or_default().add(&counted);
         if let Some(blocked) = row.blocked {
-            let (key, queue) = (row.key.to_string(), row.lane.as_str().to_owned());
+            let (key, queue) = (row.key.to_string(), row.queue.as_str().to_owned());
             self.stuck.push(Stuck { key, queue, since: blocked.since, reason: blocked.reason });
         } else if let Some(lease) = row.lease {
             let (key, owner) = (row.key.to_string(), lease.owner.as_str().to_owned());

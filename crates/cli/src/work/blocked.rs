@@ -31,7 +31,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn of(row: WorkRow) -> Self {
-        let WorkRow { key, lane: queue, priority, position, attempts, takeovers, due: due_at, .. } = row;
+        let WorkRow { key, queue, priority, position, attempts, takeovers, due: due_at, .. } = row;
         let blocked_at = row.blocked.as_ref().map(|blocked| blocked.since);
         let error = row.blocked.map(|blocked| blocked.reason).or(row.last_error);
         let (owner, lease_expires_at, fence) = match row.lease {

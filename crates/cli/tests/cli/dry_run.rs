@@ -54,14 +54,14 @@ impl Site {
 
     /// Creates a blocked row, a blocked message, and a row that waits.
     async fn blocked_work(&self) {
-        let job = |name: &str, lane: &str| NewWork::once(key(name), lane.parse().unwrap());
+        let job = |name: &str, queue: &str| NewWork::once(key(name), queue.parse().unwrap());
         let mail = MAILS.put(Batch::new(), &Message::new("ada", "hello").unwrap().id("m-1")).unwrap();
         self.store.apply(mail.enqueue(job("stuck", "jobs")).enqueue(job("waits", "later"))).await.unwrap();
         let owner: Owner = "worker".parse().unwrap();
-        for lane in ["jobs", "outbox.mails", "later"] {
-            let claim = Claim::queues(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(3600));
+        for queue in ["jobs", "outbox.mails", "later"] {
+            let claim = Claim::queues(&owner, [queue.parse().unwrap()], 10, Duration::from_secs(3600));
             for grant in self.store.claim(claim).await.unwrap().grants {
-                let batch = match lane {
+                let batch = match queue {
                     "later" => {
                         Batch::new().fail(&grant.lease(), "later", Due::After(Duration::from_secs(3600)))
                     }

@@ -12,27 +12,27 @@ use crate::support::{stderr, stdout};
 const TTL: Duration = Duration::from_secs(3600);
 
 impl Site {
-    async fn enqueue(&self, lane: &str, names: &[String]) {
+    async fn enqueue(&self, queue: &str, names: &[String]) {
         let batch = names.iter().fold(Batch::new(), |batch, name| {
             let key = Key::new("job", [name.as_str()]).unwrap();
-            batch.enqueue(NewWork::standing(key, lane.parse().unwrap()))
+            batch.enqueue(NewWork::standing(key, queue.parse().unwrap()))
         });
         self.store.apply(batch).await.unwrap();
     }
 
-    /// Claims all work of a lane and applies an outcome to each row.
-    async fn each(&self, lane: &str, say: impl Fn(Batch, &Lease) -> Batch) {
+    /// Claims all work of a queue and applies an outcome to each row.
+    async fn each(&self, queue: &str, say: impl Fn(Batch, &Lease) -> Batch) {
         let owner: Owner = "worker".parse().unwrap();
-        let claim = Claim::queues(&owner, [lane.parse().unwrap()], 1_000, TTL);
+        let claim = Claim::queues(&owner, [queue.parse().unwrap()], 1_000, TTL);
         let grants = self.store.claim(claim).await.unwrap().grants;
         let batch = grants.iter().fold(Batch::new(), |batch, grant| say(batch, &grant.lease()));
         self.store.apply(batch).await.unwrap();
     }
 
-    /// Creates blocked work in this lane.
-    async fn block(&self, lane: &str, names: &[&str]) {
-        self.enqueue(lane, &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).await;
-        self.each(lane, |batch, lease| batch.block(lease, "bad\u{1b} address\nline 2")).await;
+    /// Creates blocked work in this queue.
+    async fn block(&self, queue: &str, names: &[&str]) {
+        self.enqueue(queue, &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).await;
+        self.each(queue, |batch, lease| batch.block(lease, "bad\u{1b} address\nline 2")).await;
     }
 
     async fn job(&self, name: &str) -> WorkRow {

@@ -28,10 +28,10 @@ async fn keys_change_the_view_and_end_it() {
     let verb = format!("top --every 100ms --store {}", path.display());
     let Some(mut terminal) = Terminal::run(&verb, directory.path()) else { return };
     terminal.sees("tidelock top  sqlite");
-    terminal.sees("[lanes]");
+    terminal.sees("[queues]");
     terminal.sees("some-lane");
     terminal.types("\t");
-    terminal.sees("[stuck]");
+    terminal.sees("[blocked]");
     terminal.types("?");
     terminal.sees("pauses and resumes");
     terminal.types("p");

@@ -33,16 +33,16 @@ impl Site {
         self.store.apply(Batch::new().enqueue(job)).await.unwrap();
     }
 
-    /// Claims the due work of a lane.
-    async fn claim(&self, lane: &str) -> Vec<tidelock::store::Grant> {
+    /// Claims the due work of a queue.
+    async fn claim(&self, queue: &str) -> Vec<tidelock::store::Grant> {
         let owner: Owner = "worker\u{202e}-1".parse().unwrap();
-        let claim = Claim::queues(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(60));
+        let claim = Claim::queues(&owner, [queue.parse().unwrap()], 10, Duration::from_secs(60));
         self.store.claim(claim).await.unwrap().grants
     }
 
-    /// Blocks the due work of a lane.
-    async fn block(&self, lane: &str, reason: &str) {
-        for grant in self.claim(lane).await {
+    /// Blocks the due work of a queue.
+    async fn block(&self, queue: &str, reason: &str) {
+        for grant in self.claim(queue).await {
             self.store.apply(Batch::new().block(&grant.lease(), reason)).await.unwrap();
         }
     }

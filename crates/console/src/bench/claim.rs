@@ -20,7 +20,7 @@ const FEWEST: usize = 50;
 const WARM_UP: usize = 50;
 const TTL: Duration = Duration::from_secs(60);
 /// The queue of all rows.
-const LANE: &str = "bench";
+const QUEUE: &str = "bench";
 
 /// The rate and the latencies of claims and acknowledgements.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -59,12 +59,12 @@ impl Claims {
 /// # Errors
 /// When the store fails.
 pub async fn fill(store: &dyn Store, rows: u32, progress: &Progress) -> Result<()> {
-    let lane = QueueName::new(LANE)?;
+    let queue = QueueName::new(QUEUE)?;
     for first in (0..rows).step_by(usize::try_from(FILL_BATCH)?) {
         let end = rows.min(first.saturating_add(FILL_BATCH));
         let mut batch = Batch::new();
         for number in first..end {
-            batch = batch.enqueue(job(number, &lane)?);
+            batch = batch.enqueue(job(number, &queue)?);
         }
         store.apply(batch).await?;
         progress.done(u64::from(end - first));
@@ -76,7 +76,7 @@ pub async fn fill(store: &dyn Store, rows: u32, progress: &Progress) -> Result<(
 #[derive(Clone, Debug)]
 pub struct Queue {
     store: SharedStore,
-    lane: QueueName,
+    queue: QueueName,
 }
 
 impl Queue {
@@ -85,7 +85,7 @@ impl Queue {
     /// # Errors
     /// When the store fails or the queue is empty.
     pub async fn new(store: SharedStore) -> Result<Self> {
-        let queue = Self { store, lane: QueueName::new(LANE)? };
+        let queue = Self { store, queue: QueueName::new(QUEUE)? };
         let mut worker = Worker::new(&queue, 0)?;
         for _ in 0..WARM_UP {
             worker.turn().await?;
@@ -126,7 +126,7 @@ impl Queue {
 #[derive(Debug)]
 struct Worker {
     store: SharedStore,
-    lane: QueueName,
+    queue: QueueName,
     owner: Owner,
     claims: Latencies,
     acks: Latencies,
@@ -134,10 +134,10 @@ struct Worker {
 
 impl Worker {
     fn new(queue: &Queue, number: usize) -> Result<Self> {
-        let Queue { store, lane } = queue;
+        let Queue { store, queue } = queue;
         let owner = Owner::new(format!("bench-{number}"))?;
         let (claims, acks) = (Latencies::default(), Latencies::default());
-        Ok(Self { store: Arc::clone(store), lane: lane.clone(), owner, claims, acks })
+        Ok(Self { store: Arc::clone(store), queue: queue.clone(), owner, claims, acks })
     }
 
     async fn run(mut self, fewest: usize, until: Instant) -> Result<Self> {
@@ -150,7 +150,7 @@ impl Worker {
     /// Claims, acknowledges and enqueues one row. Claim and acknowledgement are timed; enqueueing keeps the queue's length.
     async fn turn(&mut self) -> Result<()> {
         let started = Instant::now();
-        let claim = Claim::queues(&self.owner, [self.lane.clone()], 1, TTL);
+        let claim = Claim::queues(&self.owner, [self.queue.clone()], 1, TTL);
         let claimed = self.store.claim(claim).await?;
         self.claims.add(started.elapsed());
         let Some(grant) = claimed.grants.first() else {
@@ -160,14 +160,14 @@ impl Worker {
         self.store.apply(Batch::new().ack(&grant.lease())).await?;
         self.acks.add(started.elapsed());
         let again =
-            NewWork::once(grant.row.key.clone(), self.lane.clone()).payload(grant.row.payload.clone());
+            NewWork::once(grant.row.key.clone(), self.queue.clone()).payload(grant.row.payload.clone());
         self.store.apply(Batch::new().enqueue(again)).await?;
         Ok(())
     }
 }
 
-fn job(number: u32, lane: &QueueName) -> Result<NewWork> {
+fn job(number: u32, queue: &QueueName) -> Result<NewWork> {
     let payload =
         Payload::from_json(format!(r#"{{"order":"o-{number:07}","carrier":"north","parcels":1}}"#))?;
-    Ok(NewWork::once(Key::new("job", [number])?, lane.clone()).payload(payload))
+    Ok(NewWork::once(Key::new("job", [number])?, queue.clone()).payload(payload))
 }

@@ -27,7 +27,7 @@ pub struct Archiver {
 }
 
 impl Archiver {
-    /// Creates an archiver for the streams of these aggregates. StateRegistry are encoded as [`Events::snapshots`] defines.
+    /// Creates an archiver for the streams of these aggregates. States are encoded as [`Events::snapshots`] defines.
     #[must_use]
     pub fn new(events: Events) -> Self {
         Self { events, ttl: DEFAULT_TTL }

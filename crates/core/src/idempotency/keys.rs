@@ -54,7 +54,7 @@ pub(super) fn all_of(scope: &str) -> KeyPrefix {
     KeyPrefix::under(KIND, &[Arg::Str(scope.to_owned())])
 }
 
-/// Returns the lane of reservations. No worker claims from it, because the rows rest.
+/// Returns the queue of reservations. No worker claims from it, because the rows rest.
 pub(super) fn queue() -> Result<QueueName, InvalidInput> {
     QueueName::new("tidelock.idempotency")
 }

@@ -61,7 +61,7 @@ impl Idempotency {
         page: Page,
     ) -> Result<PageOf<IdempotencyKeyView>, IdempotencyError> {
         let (prefix, limit) = (scope.map_or_else(keys::all, keys::all_of), page.rows()?);
-        let filter = WorkFilter { lane: Some(keys::queue()?), ..WorkFilter::default() };
+        let filter = WorkFilter { queue: Some(keys::queue()?), ..WorkFilter::default() };
         let from = match &page.after {
             Some(after) => Some(after.clone()),
             // Keys of the scope sort after the scope prefix itself.

@@ -10,7 +10,7 @@ use super::{Arg, Key};
 use crate::error::InvalidInput;
 use crate::id::EventType;
 
-/// The prefix of Tidelock's kinds, lanes and event types.
+/// The prefix of Tidelock's kinds, queues and event types.
 pub const PREFIX: &str = "tidelock.";
 /// The kind of snapshot documents: the state of a stream as of an event. `snapshot("stock", "apples")` for
 /// `stock("apples")`.

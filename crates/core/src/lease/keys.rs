@@ -1,4 +1,4 @@
-//! Keys and lanes of leases in the store.
+//! Keys and queues of leases in the store.
 //!
 //! Lease rows have their own kinds, so that a lease on a key never collides with a job of the same key.
 
@@ -14,15 +14,15 @@ const LEASE: &str = "tidelock.lease";
 /// prefix of another's.
 const WAIT: &str = "tidelock.lease-wait";
 
-/// Returns the lane of leases. No worker polls it.
+/// Returns the queue of leases. No worker polls it.
 ///
 /// # Errors
-/// [`InvalidInput`] by its type only: the name is a valid lane.
+/// [`InvalidInput`] by its type only: the name is a valid queue.
 pub fn queue() -> Result<QueueName, InvalidInput> {
     QueueName::new("tidelock.leases")
 }
 
-/// Returns the lane of wait-queue rows. No worker polls it.
+/// Returns the queue of wait-queue rows. No worker polls it.
 pub(super) fn waits() -> Result<QueueName, InvalidInput> {
     QueueName::new("tidelock.lease-waits")
 }

@@ -58,7 +58,7 @@ impl NewEvent {
 
 /// A work item to enqueue.
 ///
-/// Enqueuing a key that exists wakes the row. Its due time becomes the earlier of the two. Its lane and priority become
+/// Enqueuing a key that exists wakes the row. Its due time becomes the earlier of the two. Its queue and priority become
 /// the new ones, and so do payload and followed stream when given. Position, attempts, lease and block stay. A row that
 /// is backing off after a failure keeps its due time. A leased row runs again after its holder has finished.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +66,7 @@ pub struct NewWork {
     /// The key of the row.
     pub key: Key,
     /// The queue that workers claim it from.
-    pub lane: QueueName,
+    pub queue: QueueName,
     /// The due time.
     pub due: Due,
     /// The priority.
@@ -88,10 +88,10 @@ pub struct NewWork {
 impl NewWork {
     /// Creates a job that is due now and is removed once acknowledged.
     #[must_use]
-    pub fn once(key: Key, lane: QueueName) -> Self {
+    pub fn once(key: Key, queue: QueueName) -> Self {
         Self {
             key,
-            lane,
+            queue,
             due: Due::Now,
             priority: Priority::NORMAL,
             lifetime: Lifetime::Once,
@@ -105,8 +105,8 @@ impl NewWork {
 
     /// Creates a row that is due now and rests once acknowledged.
     #[must_use]
-    pub fn standing(key: Key, lane: QueueName) -> Self {
-        Self { lifetime: Lifetime::Standing, ..Self::once(key, lane) }
+    pub fn standing(key: Key, queue: QueueName) -> Self {
+        Self { lifetime: Lifetime::Standing, ..Self::once(key, queue) }
     }
 
     /// Sets the due time.
@@ -166,8 +166,8 @@ pub enum Selection {
 /// Conditions on work rows. A row must meet every condition that is given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkFilter {
-    /// Only this lane.
-    pub lane: Option<QueueName>,
+    /// Only this queue.
+    pub queue: Option<QueueName>,
     /// Only keys whose canonical text matches.
     pub pattern: Option<Pattern>,
     /// Only blocked rows, or only rows that are not.

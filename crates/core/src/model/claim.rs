@@ -20,8 +20,8 @@ const BY_AGE_ONE_IN: usize = 4;
 pub struct Candidate {
     /// The key of the row.
     pub key: Key,
-    /// The lane of the row.
-    pub lane: QueueName,
+    /// The queue of the row.
+    pub queue: QueueName,
     /// The priority of the row.
     pub priority: Priority,
     /// The time since which the row is claimable.
@@ -30,10 +30,10 @@ pub struct Candidate {
     pub seq: u64,
 }
 
-/// Chooses at most `limit` of the candidates: a share by age, the rest by priority, then round-robin over the lanes, then by
-/// age. A long lane therefore does not starve the others.
+/// Chooses at most `limit` of the candidates: a share by age, the rest by priority, then round-robin over the queues, then by
+/// age. A long queue therefore does not starve the others.
 ///
-/// The candidates must contain, for each lane and priority, at least the `limit` oldest rows. `turn` is the highest fence so
+/// The candidates must contain, for each queue and priority, at least the `limit` oldest rows. `turn` is the highest fence so
 /// far. A claim of four or more gives a quarter of its rows to the oldest. A smaller claim may grant the fences `turn + 1` to
 /// `turn + limit`. It gives one row to the oldest when a hash picks any of them. The hash picks one fence in four without a
 /// pattern, so that no rhythm of claims misses them all. Every backend chooses the same rows.
@@ -51,23 +51,23 @@ pub fn choose(mut candidates: Vec<Candidate>, limit: usize, turn: Fence) -> Vec<
     chosen
 }
 
-/// Orders the candidates of each priority round-robin over the lanes. The first lane changes with every grant, so that small
+/// Orders the candidates of each priority round-robin over the queues. The first queue changes with every grant, so that small
 /// claims are fair.
 fn in_turn(sorted: Vec<Candidate>, turn: Fence) -> Vec<Candidate> {
-    if sorted.windows(2).all(|pair| matches!(pair, [a, b] if a.lane == b.lane)) {
+    if sorted.windows(2).all(|pair| matches!(pair, [a, b] if a.queue == b.queue)) {
         return sorted;
     }
     let mut seen: HashMap<(Priority, QueueName), usize> = HashMap::new();
     let mut ranked: Vec<_> = sorted
         .into_iter()
         .map(|c| {
-            let rank = seen.entry((c.priority, c.lane.clone())).or_default();
+            let rank = seen.entry((c.priority, c.queue.clone())).or_default();
             *rank += 1;
             (
                 (
                     Reverse(c.priority),
                     *rank,
-                    hash::mixed(turn.0.wrapping_mul(hash::STRIDE) ^ hash::of(c.lane.as_str())),
+                    hash::mixed(turn.0.wrapping_mul(hash::STRIDE) ^ hash::of(c.queue.as_str())),
                 ),
                 c,
             )
@@ -121,7 +121,7 @@ pub fn grant_chosen(
     Some(granted(facts, row, owner, ttl, now))
 }
 
-/// Grants a row by key, whether it is due or not. Creates it in the lane `create` when it does not exist.
+/// Grants a row by key, whether it is due or not. Creates it in the queue `create` when it does not exist.
 ///
 /// # Errors
 /// Returns [`ClaimDenied`] when another owner holds the lease, the row is blocked, or it does not exist and `create` is `None`.
@@ -136,9 +136,9 @@ pub fn grant_named(
     let row = match (facts.work(key), create) {
         (Some(row), _) => row.clone(),
         (None, None) => return Err(ClaimDenied::NotFound),
-        (None, Some(lane)) => {
+        (None, Some(queue)) => {
             facts.counters.work_seq = facts.counters.work_seq.saturating_add(1);
-            work::resting(key, lane, facts.counters.work_seq, now)
+            work::resting(key, queue, facts.counters.work_seq, now)
         }
     };
     if let Some(blocked) = &row.blocked {

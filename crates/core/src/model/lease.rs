@@ -10,7 +10,7 @@ use super::rows::{Lease, LeaseRow, WorkRow};
 use crate::clock::Timestamp;
 use crate::id::{Fence, Owner};
 
-/// Returns the time from which a claim on the lane may acquire the row. It is the due time, or the expiry of the lease if that
+/// Returns the time from which a claim on the queue may acquire the row. It is the due time, or the expiry of the lease if that
 /// is later. Returns `None` while the row is blocked or rests. Backends index this value.
 ///
 /// A wake-up during a lease counts like a due time. If the holder dies, no other process remembers the wake-up.

@@ -109,8 +109,7 @@ pub struct WorkRow {
     /// The key of the row.
     pub key: Key,
     /// The queue that workers claim it from.
-    #[serde(rename = "queue")]
-    pub lane: QueueName,
+    pub queue: QueueName,
     /// The creation number, which breaks ties between rows that are due at the same instant.
     pub seq: u64,
     /// The priority.

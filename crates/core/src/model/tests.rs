@@ -34,7 +34,7 @@ pub(super) fn key(name: &str) -> Key {
 }
 
 pub(super) fn queue_name() -> QueueName {
-    QueueName::new("lane").unwrap()
+    QueueName::new("queue").unwrap()
 }
 
 pub(super) fn owner(name: &str) -> Owner {

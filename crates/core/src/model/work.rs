@@ -26,7 +26,7 @@ impl WorkFilter {
     /// Returns whether the row meets every condition.
     #[must_use]
     pub fn matches(&self, row: &WorkRow) -> bool {
-        self.lane.as_ref().is_none_or(|lane| *lane == row.lane)
+        self.queue.as_ref().is_none_or(|queue| *queue == row.queue)
             && self.blocked.is_none_or(|blocked| blocked == row.blocked.is_some())
             && self.leased.is_none_or(|leased| leased == row.lease.is_some())
             && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(row.key.canonical()))
@@ -71,7 +71,7 @@ pub(super) fn check(step: &Step<'_>, key: &Key, seq: u64) -> Result<(), Refusal>
 fn created(new: &NewWork, seq: u64, now: Timestamp) -> WorkRow {
     WorkRow {
         key: new.key.clone(),
-        lane: new.lane.clone(),
+        queue: new.queue.clone(),
         seq,
         priority: new.priority,
         lifetime: new.lifetime,
@@ -90,8 +90,8 @@ fn created(new: &NewWork, seq: u64, now: Timestamp) -> WorkRow {
 }
 
 /// Creates a row that rests until it is claimed by key, such as a named lock.
-pub(super) fn resting(key: &Key, lane: &crate::id::QueueName, seq: u64, now: Timestamp) -> WorkRow {
-    let new = NewWork::standing(key.clone(), lane.clone());
+pub(super) fn resting(key: &Key, queue: &crate::id::QueueName, seq: u64, now: Timestamp) -> WorkRow {
+    let new = NewWork::standing(key.clone(), queue.clone());
     WorkRow { due: None, ..created(&new, seq, now) }
 }
 
@@ -102,7 +102,7 @@ fn woken(mut row: WorkRow, new: &NewWork, now: Timestamp) -> WorkRow {
     } else if row.attempts == 0 || row.due.is_none() {
         row.due = earlier(row.due, due);
     }
-    row.lane = new.lane.clone();
+    row.queue = new.queue.clone();
     row.priority = new.priority;
     if let Some(payload) = &new.payload {
         row.payload = payload.clone();

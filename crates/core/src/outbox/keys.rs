@@ -1,4 +1,4 @@
-//! Keys and lanes of messages in the store.
+//! Keys and queues of messages in the store.
 
 use crate::error::InvalidInput;
 use crate::id::{EventType, QueueName};

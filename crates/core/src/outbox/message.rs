@@ -92,17 +92,17 @@ impl Outbox {
     /// # Errors
     /// Returns [`InvalidInput`] when the name of the outbox, the id or the destination is invalid.
     pub fn put(&self, batch: Batch, message: &Message) -> Result<Batch, InvalidInput> {
-        let (lane, written) = (keys::queue(self.name)?, &message.written);
+        let (queue, written) = (keys::queue(self.name)?, &message.written);
         let row = keys::message(self.name, &written.id)?;
         keys::destination(&written.destination)?;
         let payload = Payload::of(written)?;
         let Some(line) = &message.line else {
             // Waking the row would keep the block and the attempts of the earlier message.
-            return Ok(batch.enqueue(NewWork::once(row, lane).payload(payload).replacing()));
+            return Ok(batch.enqueue(NewWork::once(row, queue).payload(payload).replacing()));
         };
         let line = keys::line(self.name, line)?;
         // Delivered messages are removed from the stream, so a new row starts at the beginning of the stream.
-        let first = NewWork::once(line.clone(), lane);
+        let first = NewWork::once(line.clone(), queue);
         let first = NewWork { follow: Some(line.clone()), position: Some(Position(0)), ..first };
         Ok(batch.append(&line, Expect::Any, [NewEvent::new(keys::event()?, payload)]).enqueue(first))
     }

@@ -84,11 +84,11 @@ impl Sender {
     pub async fn start(self) -> Result<WorkerHandle<OutboxEngine>, OutboxError> {
         let Self { store, outbox, deliver, options } = self;
         tokio::runtime::Handle::try_current().map_err(|_| OutboxError::NoRuntime)?;
-        let lane = keys::queue(outbox.name())?;
+        let queue = keys::queue(outbox.name())?;
         let worker = Worker::new(store, options.worker.clone())?;
         let counters = Counters::default();
         let destinations = Destinations::new(options.per_destination, options.worker.concurrency);
-        let engine = OutboxEngine { worker, lane, outbox, deliver, options, counters, destinations };
+        let engine = OutboxEngine { worker, queue, outbox, deliver, options, counters, destinations };
         Ok(WorkerHandle::start(engine))
     }
 }
@@ -134,7 +134,7 @@ impl Default for Counters {
 /// The engine of a [`Sender`]: delivers one message, or messages of one order, per grant.
 pub struct OutboxEngine {
     pub(super) worker: Arc<Worker>,
-    lane: QueueName,
+    queue: QueueName,
     pub(super) outbox: Outbox,
     pub(super) deliver: Arc<dyn Deliver>,
     pub(super) options: Options,
@@ -160,7 +160,7 @@ impl Engine for OutboxEngine {
 
     fn claims(&self) -> Vec<ClaimSpec> {
         let lease_ttl = self.worker.options.lease_ttl;
-        vec![ClaimSpec { lanes: vec![self.lane.clone()], lease_ttl, events: IN_ORDER }]
+        vec![ClaimSpec { queues: vec![self.queue.clone()], lease_ttl, events: IN_ORDER }]
     }
 
     async fn execute(self: Arc<Self>, grant: Grant, work: LeasedWork) {
@@ -177,7 +177,7 @@ impl WorkerHandle<OutboxEngine> {
     /// # Cancel safety
     /// Cancel safe: it only reads.
     pub async fn is_idle(&self) -> Result<bool, OutboxError> {
-        let filter = WorkFilter { lane: Some(self.engine.lane.clone()), ..WorkFilter::default() };
+        let filter = WorkFilter { queue: Some(self.engine.queue.clone()), ..WorkFilter::default() };
         Ok(is_idle(&self.worker().store, &filter, |_| true).await?)
     }
 }

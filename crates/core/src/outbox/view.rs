@@ -74,7 +74,7 @@ impl Outbox {
     /// # Errors
     /// Returns [`OutboxError::Store`] when the store cannot be read.
     pub async fn list(&self, store: &SharedStore, page: Page) -> Result<PageOf<MessageView>, OutboxError> {
-        let filter = WorkFilter { lane: Some(keys::queue(self.name())?), ..WorkFilter::default() };
+        let filter = WorkFilter { queue: Some(keys::queue(self.name())?), ..WorkFilter::default() };
         let found = store.works(&filter, page).await?;
         let mut rows = Vec::new();
         for row in found.rows {
@@ -180,8 +180,8 @@ impl Outbox {
     }
 
     fn blocked(&self) -> Result<WorkFilter, OutboxError> {
-        let lane = Some(keys::queue(self.name())?);
-        Ok(WorkFilter { lane, blocked: Some(true), ..WorkFilter::default() })
+        let queue = Some(keys::queue(self.name())?);
+        Ok(WorkFilter { queue, blocked: Some(true), ..WorkFilter::default() })
     }
 }
 

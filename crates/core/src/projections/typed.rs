@@ -21,7 +21,7 @@ impl Projection {
 ///
 /// An event that does not fit the enum of the aggregate is a permanent failure: its key is blocked. An event of a newer
 /// shape is deferred, so that a newer program can project it. A type that is not in the enum is skipped if the schema says
-/// [`Unknown::Skip`](crate::events::UnknownEvents::Skip).
+/// [`UnknownEvents::Skip`](crate::events::UnknownEvents::Skip).
 #[must_use = "it does nothing without a function"]
 pub struct TypedProjection<A> {
     name: String,

@@ -56,7 +56,7 @@ impl Definition {
             types,
             names: _,
             streams,
-            lane,
+            queue,
             to,
             handler,
             upcasters,
@@ -76,10 +76,10 @@ impl Definition {
         let mut types = upcasters.stored_names(types).map_err(invalid)?;
         types.sort_unstable();
         types.dedup();
-        let lane = lane.map_or_else(|| keys::own_lane(&name), Ok).map_err(invalid)?;
+        let queue = queue.map_or_else(|| keys::own_queue(&name), Ok).map_err(invalid)?;
         let (keyed, shapes) = (to.is_some(), upcasters.shapes());
         let facts =
-            DefinitionContent { keyed, interest: Interest { types, streams }, lane, revision, shapes };
+            DefinitionContent { keyed, interest: Interest { types, streams }, queue, revision, shapes };
         Ok(Self {
             name: name.into(),
             facts,
@@ -101,7 +101,7 @@ impl Definition {
 
     /// Returns the queue of its rows.
     pub(super) fn queue(&self) -> &QueueName {
-        &self.facts.lane
+        &self.facts.queue
     }
 
     /// Returns the routing rules under the stored definition.

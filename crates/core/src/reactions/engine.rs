@@ -77,7 +77,7 @@ impl Engine for ReactionEngine {
     fn claims(&self) -> Vec<ClaimSpec> {
         let current = |definition: &&Arc<Definition>| definition.standing() == DefinitionState::Current;
         let mut claims = claims(self.definitions.values().filter(current));
-        // Rotated, so that the first lanes do not take all slots.
+        // Rotated, so that the first queues do not take all slots.
         let first = self.first.fetch_add(1, Ordering::Relaxed) % claims.len().max(1);
         claims.rotate_left(first);
         claims
@@ -158,16 +158,16 @@ async fn put_off(work: &LeasedWork, wait: Duration) {
     drop(work.commit(Batch::new().defer(work.lease(), Due::After(wait))).await);
 }
 
-/// Returns one claim for the lanes with the same settings. Reactions that share a lane share the larger of their settings.
+/// Returns one claim for the queues with the same settings. Reactions that share a queue share the larger of their settings.
 fn claims<'a>(definitions: impl Iterator<Item = &'a Arc<Definition>>) -> Vec<ClaimSpec> {
-    let mut lanes: BTreeMap<&QueueName, (Duration, usize)> = BTreeMap::new();
+    let mut queues: BTreeMap<&QueueName, (Duration, usize)> = BTreeMap::new();
     for definition in definitions {
-        let setting = lanes.entry(definition.queue()).or_default();
+        let setting = queues.entry(definition.queue()).or_default();
         *setting = (setting.0.max(definition.ttl), setting.1.max(definition.events));
     }
     let mut claims: BTreeMap<(Duration, usize), Vec<QueueName>> = BTreeMap::new();
-    for (lane, setting) in lanes {
-        claims.entry(setting).or_default().push(lane.clone());
+    for (queue, setting) in queues {
+        claims.entry(setting).or_default().push(queue.clone());
     }
-    claims.into_iter().map(|((lease_ttl, events), lanes)| ClaimSpec { lanes, lease_ttl, events }).collect()
+    claims.into_iter().map(|((lease_ttl, events), queues)| ClaimSpec { queues, lease_ttl, events }).collect()
 }

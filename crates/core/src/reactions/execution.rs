@@ -122,7 +122,7 @@ impl Job {
         work: LeasedWork,
     ) -> Self {
         let mut events = std::mem::take(&mut grant.events);
-        // Reactions that share a lane claim with the largest of their limits.
+        // Reactions that share a queue claim with the largest of their limits.
         events.truncate(definition.events);
         let end = decide::end(grant.more || events.len() >= definition.events);
         let last = events.last().map(|event| event.position);

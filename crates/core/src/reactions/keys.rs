@@ -1,4 +1,4 @@
-//! Keys and lanes of reactions in the store.
+//! Keys and queues of reactions in the store.
 //!
 //! All kinds start with `tidelock.`, so that a row never collides with a user's job, nor an inbox with a user's stream.
 
@@ -27,13 +27,13 @@ pub(super) const INTERNAL: &str = "tidelock.";
 /// The longest name of a reaction, in bytes. It leaves room for the other parts of a key.
 pub(super) const MAX_NAME_BYTES: usize = 128;
 
-/// Returns the lane of the router rows. No worker polls it; routers claim their rows by key.
+/// Returns the queue of the router rows. No worker polls it; routers claim their rows by key.
 pub(super) fn routers() -> Result<QueueName, InvalidInput> {
     QueueName::new("tidelock.router")
 }
 
-/// Returns the default lane of a reaction. It is unique, so that no process gets rows of unknown reactions.
-pub(super) fn own_lane(name: &str) -> Result<QueueName, InvalidInput> {
+/// Returns the default queue of a reaction. It is unique, so that no process gets rows of unknown reactions.
+pub(super) fn own_queue(name: &str) -> Result<QueueName, InvalidInput> {
     QueueName::new(format!("reaction.{name}"))
 }
 

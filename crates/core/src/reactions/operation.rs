@@ -123,7 +123,7 @@ pub fn clear_backoff(batch: Batch, row: &WorkRow, now: Timestamp) -> Batch {
     if !of_a_key || !matches!(RowNote::of(row), Some(RowNote::PutOff { .. })) {
         return batch;
     }
-    let work = NewWork::standing(row.key.clone(), row.lane.clone()).priority(row.priority);
+    let work = NewWork::standing(row.key.clone(), row.queue.clone()).priority(row.priority);
     let due = Due::At(row.due.unwrap_or(now));
     batch.enqueue(NewWork { due, expect: Expect::Exists, ..work }.payload(Payload::null()))
 }
@@ -210,10 +210,10 @@ impl Operator {
         for rows in rows.chunks(STEP / 2) {
             let mut batch = Batch::new();
             for row in rows {
-                let lane =
-                    definition(keys::reaction_of(&row.key)).map_or(&row.lane, |found| &found.facts.lane);
-                if RowNote::is_on(row) || row.lane != *lane {
-                    let work = NewWork::standing(row.key.clone(), lane.clone()).priority(row.priority);
+                let queue =
+                    definition(keys::reaction_of(&row.key)).map_or(&row.queue, |found| &found.facts.queue);
+                if RowNote::is_on(row) || row.queue != *queue {
+                    let work = NewWork::standing(row.key.clone(), queue.clone()).priority(row.priority);
                     let clean = work.payload(Payload::null());
                     batch = batch.enqueue(NewWork { expect: Expect::Exists, ..clean });
                 }
@@ -228,7 +228,7 @@ impl Operator {
             match definition(Some(name.clone())).filter(|_| meant.contains(&row)) {
                 Some(found) if found.facts.keyed => {
                     let replay = keys::replay(&name, &key, position)?;
-                    plan.add(Batch::new().enqueue(NewWork::once(replay, found.facts.lane.clone())), 1, 0);
+                    plan.add(Batch::new().enqueue(NewWork::once(replay, found.facts.queue.clone())), 1, 0);
                 }
                 Some(_) => plan.add(self.forget(Batch::new(), &document, &key, position)?, 2, 0),
                 None => {}
@@ -261,8 +261,9 @@ impl Operator {
             for row in rows {
                 let error = row.blocked.as_ref().map_or_else(String::new, |blocked| blocked.reason.clone());
                 let note = RowNote::Park { position: row.position, error }.payload()?;
-                let work =
-                    NewWork::standing(row.key.clone(), row.lane.clone()).priority(row.priority).payload(note);
+                let work = NewWork::standing(row.key.clone(), row.queue.clone())
+                    .priority(row.priority)
+                    .payload(note);
                 batch = batch.enqueue(NewWork { expect: Expect::Exists, ..work });
             }
             plan.add(batch, rows.len(), 0);
@@ -274,10 +275,10 @@ impl Operator {
     async fn replaying(&self, which: &ReactionFilter) -> Result<OperationPlan, ReactionsError> {
         let mut plan = OperationPlan::default();
         for name in self.names(which).await? {
-            let lane = self.definition(&name).await?.stored.facts.lane.clone();
+            let queue = self.definition(&name).await?.stored.facts.queue.clone();
             for (_, key, position) in self.meant(&name, which).await? {
                 let row = keys::replay(&name, &key, position)?;
-                plan.add(Batch::new().enqueue(NewWork::once(row.clone(), lane.clone())), 1, 1);
+                plan.add(Batch::new().enqueue(NewWork::once(row.clone(), queue.clone())), 1, 1);
                 plan.rows.push(row);
             }
         }

@@ -193,8 +193,8 @@ impl Operator {
         if operation != Operation::Unblock || !everything {
             return Ok(Vec::new());
         }
-        let lane = Some(keys::routers()?);
-        let filter = WorkFilter { lane, blocked: Some(true), ..WorkFilter::default() };
+        let queue = Some(keys::routers()?);
+        let filter = WorkFilter { queue, blocked: Some(true), ..WorkFilter::default() };
         let only = which.reaction.as_deref().map(keys::router).transpose()?;
         let (found, _) = self.all_rows(&filter).await?;
         Ok(found.into_iter().filter(|row| only.as_ref().is_none_or(|only| *only == row.key)).collect())

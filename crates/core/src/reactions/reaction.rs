@@ -62,7 +62,7 @@ pub struct Reaction {
     pub(super) types: Vec<String>,
     pub(super) names: Option<EventNames>,
     pub(super) streams: Option<KeyPrefix>,
-    pub(super) lane: Option<QueueName>,
+    pub(super) queue: Option<QueueName>,
     pub(super) to: Option<Choose>,
     pub(super) handler: Option<Handler>,
     pub(super) upcasters: Upcasters,
@@ -84,7 +84,7 @@ impl Reaction {
             types: Vec::new(),
             names: None,
             streams: None,
-            lane: None,
+            queue: None,
             to: None,
             handler: None,
             upcasters: Upcasters::default(),
@@ -122,8 +122,8 @@ impl Reaction {
 
     /// Sets the queue of its rows. By default each reaction has a queue of its own. Processes that poll a queue should run
     /// all reactions of that queue; rows of unknown reactions are deferred.
-    pub fn queue(mut self, lane: QueueName) -> Self {
-        self.lane = Some(lane);
+    pub fn queue(mut self, queue: QueueName) -> Self {
+        self.queue = Some(queue);
         self
     }
 
@@ -282,12 +282,12 @@ impl Reaction {
 
 impl fmt::Debug for Reaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, types, streams, lane, .. } = self;
+        let Self { name, types, streams, queue, .. } = self;
         f.debug_struct("Reaction")
             .field("name", name)
             .field("types", types)
             .field("streams", streams)
-            .field("lane", lane)
+            .field("queue", queue)
             .finish_non_exhaustive()
     }
 }

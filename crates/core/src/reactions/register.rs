@@ -88,8 +88,8 @@ impl Definition {
                 DefinitionState::Superseded | DefinitionState::Ended => return Ok(()),
             }
         };
-        for lane in found.stored.former_lanes() {
-            self.move_rows(store, &lane).await?;
+        for queue in found.stored.former_queues() {
+            self.move_rows(store, &queue).await?;
         }
         Ok(())
     }
@@ -119,13 +119,13 @@ impl Definition {
         match self.compare(Some(&found.stored)) {
             DefinitionState::Preparing => self.prepare(store).await,
             DefinitionState::Current => {
-                let former = found.stored.former_lanes();
+                let former = found.stored.former_queues();
                 if former.is_empty() || !self.sweep.is_due() {
                     return Ok(());
                 }
                 let mut moved = 0;
-                for lane in former {
-                    moved += self.move_rows(store, &lane).await?;
+                for queue in former {
+                    moved += self.move_rows(store, &queue).await?;
                 }
                 self.sweep.done(moved > 0);
                 Ok(())
@@ -138,7 +138,7 @@ impl Definition {
     /// of moved rows.
     async fn move_rows(&self, store: &SharedStore, from: &QueueName) -> Result<usize, ReactionsError> {
         let mut count = 0;
-        let filter = WorkFilter { lane: Some(from.clone()), ..WorkFilter::default() };
+        let filter = WorkFilter { queue: Some(from.clone()), ..WorkFilter::default() };
         let mut page = Page::first(PAGE);
         loop {
             let found = store.works(&filter, page).await?;

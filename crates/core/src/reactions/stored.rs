@@ -31,7 +31,7 @@ pub(super) struct DefinitionContent {
     pub(super) keyed: bool,
     #[serde(flatten)]
     pub(super) interest: Interest,
-    pub(super) lane: QueueName,
+    pub(super) queue: QueueName,
     /// The author's revision, for changes that are not visible otherwise: the key function, or the return to an earlier
     /// definition.
     pub(super) revision: u32,
@@ -200,13 +200,13 @@ impl Stored {
     }
 
     /// Returns the queues of earlier definitions, which may still hold rows.
-    pub(super) fn former_lanes(&self) -> Vec<QueueName> {
-        let mut lanes: Vec<QueueName> =
-            self.earlier.iter().map(|earlier| earlier.facts.lane.clone()).collect();
-        lanes.sort_unstable();
-        lanes.dedup();
-        lanes.retain(|lane| *lane != self.facts.lane);
-        lanes
+    pub(super) fn former_queues(&self) -> Vec<QueueName> {
+        let mut queues: Vec<QueueName> =
+            self.earlier.iter().map(|earlier| earlier.facts.queue.clone()).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        queues.retain(|queue| *queue != self.facts.queue);
+        queues
     }
 }
 

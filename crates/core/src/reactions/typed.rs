@@ -63,7 +63,7 @@ impl Reaction {
 ///
 /// An event that does not fit the enum of the aggregate is a permanent failure: its key is blocked, or the event is
 /// [parked](super::WhenExhausted). An event of a newer shape is deferred, so that a newer program can handle it. A type
-/// that is not in the enum is skipped if the schema says [`Unknown::Skip`](crate::events::UnknownEvents::Skip).
+/// that is not in the enum is skipped if the schema says [`UnknownEvents::Skip`](crate::events::UnknownEvents::Skip).
 #[must_use = "it does nothing without a handler"]
 pub struct TypedReaction<A> {
     reaction: Reaction,

@@ -82,8 +82,7 @@ pub struct ReactionView {
     /// The author's revision.
     pub revision: u32,
     /// The queue of its rows.
-    #[serde(rename = "queue")]
-    pub lane: QueueName,
+    pub queue: QueueName,
     /// The event types that it subscribes to; empty for all.
     pub types: Vec<EventType>,
     /// Whether it chooses keys; otherwise they are streams.
@@ -190,7 +189,7 @@ impl Operator {
                 number: noted.number,
                 revision: noted.facts.revision,
                 chooses_keys: noted.facts.keyed,
-                lane: noted.facts.lane.clone(),
+                queue: noted.facts.queue.clone(),
                 types: noted.facts.interest.types.clone(),
                 name,
             });

@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_millis(50);
 const SHORTEST_TURN: Duration = Duration::from_millis(4);
 const TURN_WRITES: u32 = 8;
 /// The number of own writes in the turn of a writer that takes twice as long as its rivals, or longer.
-const SLOW_TURN_WRITES: u32 = 5;
+const SLOW_TURN_WRITES: u32 = 6;
 /// Unused gaps after which no rival is assumed. Each doubles the turn.
 const MAX_UNUSED: u32 = 6;
 /// The same shortly after a foreign write: a rival that was too late for one gap is in time for the next.

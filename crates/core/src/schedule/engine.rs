@@ -26,7 +26,7 @@ const RECONCILE: Duration = Duration::from_secs(30);
 pub struct ScheduleEngine {
     pub(super) worker: Arc<Worker>,
     pub(super) name: String,
-    pub(super) lane: QueueName,
+    pub(super) queue: QueueName,
     pub(super) tasks: BTreeMap<String, Arc<Schedule>>,
     pub(super) counters: Counters,
     pub(super) reconciled: Mutex<Reconciled>,
@@ -99,7 +99,7 @@ impl Engine for ScheduleEngine {
 
     fn claims(&self) -> Vec<ClaimSpec> {
         let lease_ttl = self.worker.options.lease_ttl;
-        vec![ClaimSpec { lanes: vec![self.lane.clone()], lease_ttl, events: 0 }]
+        vec![ClaimSpec { queues: vec![self.queue.clone()], lease_ttl, events: 0 }]
     }
 
     async fn execute(self: Arc<Self>, grant: Grant, work: LeasedWork) {

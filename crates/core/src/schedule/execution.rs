@@ -221,8 +221,8 @@ impl Job {
         }
         let batch = batch.ack(self.lease());
         let Some(until) = until else { return Ok(batch) };
-        let lane = keys::queue(&record.scheduler)?;
-        Ok(batch.enqueue(NewWork::standing(key.clone(), lane).due(Due::At(until))))
+        let queue = keys::queue(&record.scheduler)?;
+        Ok(batch.enqueue(NewWork::standing(key.clone(), queue).due(Due::At(until))))
     }
 
     fn next_fire(

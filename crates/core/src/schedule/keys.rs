@@ -1,4 +1,4 @@
-//! Keys and lanes of tasks in the store.
+//! Keys and queues of tasks in the store.
 
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
@@ -36,7 +36,7 @@ pub(super) fn quarantine(name: &str) -> Result<Key, InvalidInput> {
     Key::new(QUARANTINE, [name])
 }
 
-/// Returns the lane of the tasks of a scheduler.
+/// Returns the queue of the tasks of a scheduler.
 pub(super) fn queue(scheduler: &str) -> Result<QueueName, InvalidInput> {
     QueueName::new(format!("schedule.{scheduler}"))
 }

@@ -137,8 +137,8 @@ pub(super) fn quarantined(
 /// holder handles them.
 pub(super) fn row(key: &Key, record: &Record, now: Timestamp) -> Result<NewWork, ScheduleError> {
     let wake = record.timetable().ok().and_then(|timetable| transition::wake(record, &timetable, now));
-    let lane = keys::queue(&record.scheduler)?;
-    Ok(NewWork::standing(key.clone(), lane).due(wake.map_or(Due::Now, Due::At)))
+    let queue = keys::queue(&record.scheduler)?;
+    Ok(NewWork::standing(key.clone(), queue).due(wake.map_or(Due::Now, Due::At)))
 }
 
 /// Returns whether a write was refused because another process has written the document.

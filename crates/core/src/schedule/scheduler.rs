@@ -61,7 +61,7 @@ impl Scheduler {
         let Self { store, tasks, options } = self;
         tokio::runtime::Handle::try_current().map_err(|_| ScheduleError::NoRuntime)?;
         keys::check("the name of a scheduler", &options.name)?;
-        let lane = keys::queue(&options.name)?;
+        let queue = keys::queue(&options.name)?;
         let now = store.now().await?;
         let mut known = BTreeMap::new();
         for task in tasks {
@@ -75,7 +75,7 @@ impl Scheduler {
         let worker = Worker::new(store, options.worker)?;
         let (name, tasks) = (options.name, known);
         let (counters, reconciled) = (Counters::default(), Mutex::new(Reconciled::new()));
-        Ok(WorkerHandle::start(ScheduleEngine { worker, name, lane, tasks, counters, reconciled }))
+        Ok(WorkerHandle::start(ScheduleEngine { worker, name, queue, tasks, counters, reconciled }))
     }
 }
 
@@ -116,7 +116,7 @@ impl WorkerHandle<ScheduleEngine> {
     }
 
     async fn is_settled(&self) -> Result<bool, ScheduleError> {
-        let filter = WorkFilter { lane: Some(self.engine.lane.clone()), ..WorkFilter::default() };
+        let filter = WorkFilter { queue: Some(self.engine.queue.clone()), ..WorkFilter::default() };
         Ok(is_idle(&self.worker().store, &filter, |_| true).await?)
     }
 }

@@ -1,4 +1,4 @@
-//! StateValue scopes: a kind and an id, with states by name.
+//! State scopes: a kind and an id, with states by name.
 
 use std::any::TypeId;
 use std::fmt;

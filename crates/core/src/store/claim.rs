@@ -26,10 +26,10 @@ pub struct Claim {
 /// The rows that a claim selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimTarget {
-    /// Due rows of these lanes: a share by age, the rest by priority, then round-robin over the lanes, then by age.
+    /// Due rows of these queues: a share by age, the rest by priority, then round-robin over the queues, then by age.
     Lanes {
-        /// The lanes.
-        lanes: Vec<QueueName>,
+        /// The queues.
+        queues: Vec<QueueName>,
         /// The maximum number of rows, at least one. [`Store::next_ready`](super::Store::next_ready) reports when rows are
         /// ready without leasing any.
         limit: usize,
@@ -39,7 +39,7 @@ pub enum ClaimTarget {
     Named {
         /// The row.
         key: Key,
-        /// Creates the row in this lane when there is none, so that the first claim also has exactly one winner.
+        /// Creates the row in this queue when there is none, so that the first claim also has exactly one winner.
         create: Option<QueueName>,
     },
 }
@@ -49,18 +49,18 @@ impl Claim {
     #[must_use]
     pub fn queues(
         owner: &Owner,
-        lanes: impl IntoIterator<Item = QueueName>,
+        queues: impl IntoIterator<Item = QueueName>,
         limit: usize,
         ttl: Duration,
     ) -> Self {
-        let pick = ClaimTarget::Lanes { lanes: lanes.into_iter().collect(), limit };
+        let pick = ClaimTarget::Lanes { queues: queues.into_iter().collect(), limit };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
-    /// Creates a claim of one row, which is created in `lane` when there is none.
+    /// Creates a claim of one row, which is created in `queue` when there is none.
     #[must_use]
-    pub fn named(owner: &Owner, key: &Key, lane: &QueueName, ttl: Duration) -> Self {
-        let pick = ClaimTarget::Named { key: key.clone(), create: Some(lane.clone()) };
+    pub fn named(owner: &Owner, key: &Key, queue: &QueueName, ttl: Duration) -> Self {
+        let pick = ClaimTarget::Named { key: key.clone(), create: Some(queue.clone()) };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
@@ -176,7 +176,7 @@ impl Grant {
 pub struct Claimed {
     /// The rows that were leased.
     pub grants: Vec<Grant>,
-    /// The time at which the next row is claimable, as far as is known, when no row of the lanes was. A worker sleeps until
+    /// The time at which the next row is claimable, as far as is known, when no row of the queues was. A worker sleeps until
     /// then, or until the store's watch wakes it.
     pub next_at: Option<Timestamp>,
     /// The reason why a row that was claimed by key was not granted.
@@ -200,11 +200,11 @@ impl Claimed {
     }
 }
 
-/// The earliest instant at which a row of some lanes can be claimed.
+/// The earliest instant at which a row of some queues can be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextReady {
     /// The time at which the first row is ready, as far as is known. A past time means that a row is ready. `None` when no
-    /// row of the lanes becomes ready without a write.
+    /// row of the queues becomes ready without a write.
     pub at: Option<Timestamp>,
     /// The store's clock at the read.
     pub now: Timestamp,

@@ -60,8 +60,8 @@ pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
         self.inner().claim(claim).await
     }
 
-    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
-        self.inner().next_ready(lanes).await
+    async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError> {
+        self.inner().next_ready(queues).await
     }
 
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
@@ -155,8 +155,8 @@ impl<L: StoreLayer> Store for L {
         StoreLayer::claim(self, claim).await
     }
 
-    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
-        StoreLayer::next_ready(self, lanes).await
+    async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError> {
+        StoreLayer::next_ready(self, queues).await
     }
 
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {

@@ -107,12 +107,12 @@ pub trait Store: Any + Send + Sync + fmt::Debug {
     /// If a worker dies with a grant, the lease expires. The attempt has been counted.
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError>;
 
-    /// Returns when the first row of these lanes can be claimed, without leasing it. It is a read that waits for no writer,
-    /// and its cost does not depend on the number of rows in the lanes.
+    /// Returns when the first row of these queues can be claimed, without leasing it. It is a read that waits for no writer,
+    /// and its cost does not depend on the number of rows in the queues.
     ///
     /// Another worker may have claimed the row when the instant comes. A store that does not see every row of other processes
     /// at once returns no later instant than the one at which it will.
-    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError>;
+    async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError>;
 
     /// Resolves an unknown outcome.
     ///

@@ -156,14 +156,14 @@ impl<E: Engine> Poll<'_, E> {
         limit: usize,
         mut permit: impl FnMut() -> P,
     ) -> Result<usize, StoreError> {
-        let ClaimSpec { lanes, lease_ttl, events } = spec;
+        let ClaimSpec { queues, lease_ttl, events } = spec;
         let most = CLAIM_ROWS.min(CLAIM_EVENTS / events.max(1)).max(1);
         let limit = limit.min(most).min(self.free.len());
-        if limit == 0 || lanes.is_empty() {
+        if limit == 0 || queues.is_empty() {
             return Ok(0);
         }
         let worker = self.engine.worker();
-        let claim = Claim::queues(&worker.owner, lanes, limit, lease_ttl).with_events(events);
+        let claim = Claim::queues(&worker.owner, queues, limit, lease_ttl).with_events(events);
         worker.polls.add(1);
         let sent = Instant::now();
         let claimed = worker.claims.send(claim).await?;

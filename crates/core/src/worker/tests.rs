@@ -36,7 +36,7 @@ impl Engine for Acks {
     }
 
     fn claims(&self) -> Vec<ClaimSpec> {
-        vec![ClaimSpec { lanes: vec![queue_name()], lease_ttl: self.worker.options.lease_ttl, events: 0 }]
+        vec![ClaimSpec { queues: vec![queue_name()], lease_ttl: self.worker.options.lease_ttl, events: 0 }]
     }
 
     async fn execute(self: Arc<Self>, _grant: Grant, work: LeasedWork) {

@@ -180,8 +180,8 @@ fn check_signal(
     heard: &SignalReceived,
 ) -> Result<JournalEntry, WorkflowError> {
     if !record.signals.iter().any(|name| name == signal) {
-        let (run, signal, hears) = (run.to_owned(), signal.to_owned(), record.signals.clone());
-        return Err(WorkflowError::UnknownSignal { run, signal, hears });
+        let (run, signal, accepts) = (run.to_owned(), signal.to_owned(), record.signals.clone());
+        return Err(WorkflowError::UnknownSignal { run, signal, accepts });
     }
     Ok(JournalEntry::Heard(heard.clone()))
 }

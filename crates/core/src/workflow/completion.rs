@@ -328,7 +328,7 @@ async fn goes_on(store: &SharedStore, run: &str, record: &Record, word: Word) ->
     }
     let Some(row) = store.work(&keys::run(run)?).await? else { return Ok(Due::Now) };
     // A run that has rested once is in the lane of runs that have begun.
-    if row.lane == keys::queue_name(&record.queue)? {
+    if row.queue == keys::queue_name(&record.queue)? {
         return Ok(Due::Now);
     }
     let begun = StreamQuery::forward(&keys::journal(run, record.generation)?, 1_000);

@@ -49,7 +49,7 @@ impl<I, O> Workflow<I, O> {
             at += 1;
         }
         if at == MAX_SIGNALS {
-            panic!("a workflow hears sixteen signals at most");
+            panic!("a workflow accepts sixteen signals at most");
         }
         self.signals[at] = signal.name;
         self

@@ -396,7 +396,7 @@ impl Drive {
     fn move_to_begun(&self, batch: Batch) -> Result<Batch, String> {
         let Started { run, queue, generation, .. } = &self.started;
         let lane = keys::queue_name(queue).map_err(|error| error.to_string())?;
-        if self.grant.row.lane == lane {
+        if self.grant.row.queue == lane {
             return Ok(batch);
         }
         let row = start::row(run, queue, self.grant.row.priority, *generation);

@@ -132,7 +132,7 @@ impl WorkflowEngine {
 
     /// Returns a claim on lanes of runs.
     pub(super) fn claim_of(&self, lanes: Vec<QueueName>) -> ClaimSpec {
-        ClaimSpec { lanes, lease_ttl: self.worker.options.lease_ttl, events: ENTRIES }
+        ClaimSpec { queues: lanes, lease_ttl: self.worker.options.lease_ttl, events: ENTRIES }
     }
 }
 

@@ -43,14 +43,14 @@ pub enum WorkflowError {
         asked: &'static str,
     },
     /// The run does not accept signals of this name.
-    #[error("run {run:?} does not hear a signal {signal:?}; it hears: {}", if .hears.is_empty() { "none".to_owned() } else { .hears.join(", ") })]
+    #[error("run {run:?} does not accept a signal {signal:?}; it accepts: {}", if .accepts.is_empty() { "none".to_owned() } else { .accepts.join(", ") })]
     UnknownSignal {
         /// The id.
         run: String,
         /// The name of the signal.
         signal: String,
         /// The signals that the run accepts.
-        hears: Vec<String>,
+        accepts: Vec<String>,
     },
     /// No worker has ever registered a workflow of this name on this store.
     #[error("there is no workflow {workflow:?} on this store; workers have known: {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") })]

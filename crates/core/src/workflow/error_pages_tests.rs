@@ -36,7 +36,7 @@ fn outside() -> Result<Vec<WorkflowError>, InvalidInput> {
         WorkflowError::UnknownSignal {
             run: run(),
             signal: text("aproved"),
-            hears: vec![text("approved"), text("withdrawn")],
+            accepts: vec![text("approved"), text("withdrawn")],
         },
         WorkflowError::UnknownWorkflow { workflow: text("ordr"), known: vec![text("order"), text("refund")] },
         WorkflowError::Twice { workflow: text("order") },

@@ -108,7 +108,7 @@ impl NewRun {
             None => keys::new_queue_name(&self.queue),
             Some(whose) => keys::fair_lane(&self.queue, whose),
         };
-        Ok(NewWork { lane: lane?, ..row(&self.id, &self.queue, self.priority, 0)?.due(self.due) })
+        Ok(NewWork { queue: lane?, ..row(&self.id, &self.queue, self.priority, 0)?.due(self.due) })
     }
 
     fn started(&self, generation: u32) -> Started {

@@ -119,7 +119,7 @@ impl Suspended {
 
     /// Returns the row with this report. It is enqueued after the row was failed, and leaves its due time unchanged.
     pub(super) fn row(&self, row: &WorkRow) -> NewWork {
-        let new = NewWork::once(row.key.clone(), row.lane.clone()).priority(row.priority);
+        let new = NewWork::once(row.key.clone(), row.queue.clone()).priority(row.priority);
         NewWork { payload: Payload::of(self).ok(), ..new.due(Due::At(NEVER)) }
     }
 

@@ -91,10 +91,10 @@ impl Client {
     async fn write_under_lease(&mut self) -> Result<(), InvalidInput> {
         let (number, lock) = (self.ledger.number(), self.below(LOCKS));
         let owner: Owner = format!("owner-{number}").parse()?;
-        let lane: QueueName = "locks".parse()?;
+        let queue: QueueName = "locks".parse()?;
         let key = Key::new("lock", [lock.to_string().as_str()])?;
         // A failed claim may have been granted. Its lease expires.
-        let claimed = self.store.claim(Claim::named(&owner, &key, &lane, TTL)).await;
+        let claimed = self.store.claim(Claim::named(&owner, &key, &queue, TTL)).await;
         let Some(grant) = claimed.ok().and_then(|claimed| claimed.grants.into_iter().next()) else {
             return Ok(());
         };

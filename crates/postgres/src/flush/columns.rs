@@ -276,7 +276,7 @@ struct Written<'a> {
     was_seq: MaybeNumbers,
     was_revision: MaybeNumbers,
     new_seq: MaybeNumbers,
-    lane: Texts<'a>,
+    queue: Texts<'a>,
     priority: Vec<i16>,
     standing: Vec<bool>,
     ready_at: MaybeNumbers,
@@ -328,7 +328,7 @@ impl<'a> Written<'a> {
         self.was_seq.push(was.map(|stamp| stamp.seq));
         self.was_revision.push(was.map(|stamp| stamp.revision));
         self.new_seq.push(place_of_seq(row.seq));
-        self.lane.push(row.lane.as_str());
+        self.queue.push(row.queue.as_str());
         self.priority.push(row.priority.level().into());
         self.standing.push(row.lifetime == Lifetime::Standing);
         self.ready_at.push(micros(lease::ready_at(row)));
@@ -361,7 +361,7 @@ impl<'a> Written<'a> {
             .with(self.was_seq, Type::INT8_ARRAY)
             .with(self.was_revision, Type::INT8_ARRAY)
             .with(self.new_seq, Type::INT8_ARRAY)
-            .with(self.lane, Type::TEXT_ARRAY)
+            .with(self.queue, Type::TEXT_ARRAY)
             .with(self.priority, Type::INT2_ARRAY)
             .with(self.standing, Type::BOOL_ARRAY)
             .with(self.ready_at, Type::INT8_ARRAY)

@@ -117,3 +117,19 @@ fn what_is_forgotten_during_a_scan_stays_forgotten() {
     drop(scan);
     assert_eq!(from(&begin(&bounds, now)), i64::MIN);
 }
+
+#[test]
+fn a_hint_covers_a_transaction_that_was_open_at_the_hint_before() {
+    let (bounds, now) = (ScanBounds::default(), Instant::now());
+    let raise = || begin(&bounds, now).finish(&found(NOON, 100_000, &[(LEVEL, 700)]), now);
+    raise();
+    bounds.state.lock().uncommitted.insert((QUEUE.to_owned(), LEVEL), (500, now));
+    bounds.hint(now); // of another transaction
+    assert_eq!(from(&begin(&bounds, now)), 500);
+    begin(&bounds, now + Duration::from_secs(2)).finish(&found(NOON, 100_000, &[(LEVEL, 700)]), now);
+    assert_eq!(from(&begin(&bounds, now)), 700, "the row is not visible yet, and the bound rises past it");
+    bounds.hint(now + UNCOMMITTED / 2);
+    assert_eq!(from(&begin(&bounds, now)), 500);
+    bounds.hint(now + UNCOMMITTED);
+    assert!(bounds.state.lock().uncommitted.is_empty());
+}

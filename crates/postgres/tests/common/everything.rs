@@ -73,15 +73,15 @@ async fn write(store: &PostgresStore, run: &str) -> Result<(), String> {
 }
 
 async fn work(store: &PostgresStore, run: &str) -> Result<(), String> {
-    let (owner, lane): (Owner, QueueName) =
+    let (owner, queue): (Owner, QueueName) =
         ("worker".parse().unwrap(), format!("lane-{run}").parse().unwrap());
     let mut jobs = Batch::new();
     for name in ["job", "other", "third"] {
         let follow = Some(key("stream", run));
-        jobs = jobs.enqueue(NewWork { follow, ..NewWork::once(key(name, run), lane.clone()) });
+        jobs = jobs.enqueue(NewWork { follow, ..NewWork::once(key(name, run), queue.clone()) });
     }
     store.apply(jobs).await.map_err(said)?;
-    let claimed = store.claim(Claim::queues(&owner, [lane.clone()], 3, TTL).with_events(9)).await;
+    let claimed = store.claim(Claim::queues(&owner, [queue.clone()], 3, TTL).with_events(9)).await;
     let claimed = claimed.map_err(said)?;
     let [one, two, three] = claimed.grants.as_slice() else { return Err(format!("{claimed:?}")) };
     if one.events.len() != 3 {
@@ -91,12 +91,12 @@ async fn work(store: &PostgresStore, run: &str) -> Result<(), String> {
     let end = Batch::new().advance(&one.lease(), position).renew(&one.lease(), TTL).ack(&one.lease());
     let end = end.fail(&two.lease(), "it broke", Due::After(TTL)).block(&three.lease(), "it cannot be");
     store.apply(end).await.map_err(said)?;
-    let nothing = store.claim(Claim::queues(&owner, [lane.clone()], 3, TTL)).await.map_err(said)?;
+    let nothing = store.claim(Claim::queues(&owner, [queue.clone()], 3, TTL)).await.map_err(said)?;
     if !nothing.grants.is_empty() || nothing.next_at.is_none() {
         return Err(format!("{nothing:?}"));
     }
-    store.claim(Claim::named(&owner, &key("lock", run), &lane, TTL)).await.map_err(said)?;
-    let mine = WorkFilter { lane: Some(lane), ..WorkFilter::default() };
+    store.claim(Claim::named(&owner, &key("lock", run), &queue, TTL)).await.map_err(said)?;
+    let mine = WorkFilter { queue: Some(queue), ..WorkFilter::default() };
     if store.count_work(&mine).await.map_err(said)? != 3 {
         return Err("there are not three rows".to_owned());
     }

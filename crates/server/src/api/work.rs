@@ -65,7 +65,7 @@ pub(crate) struct Listing {
 
 fn filter(asked: &ListQuery) -> Result<WorkFilter, Problem> {
     Ok(WorkFilter {
-        lane: asked.queue.as_deref().map(str::parse).transpose()?,
+        queue: asked.queue.as_deref().map(str::parse).transpose()?,
         pattern: asked.pattern.as_deref().map(Pattern::new).transpose()?,
         blocked: asked.blocked,
         leased: asked.leased,

@@ -43,18 +43,18 @@ fn run(db: &Connection, sql: &str, condition: &WorkCondition<'_>) -> (usize, i32
 #[test]
 fn d11_filtered_lists_and_counts_read_what_matches() {
     let db = database();
-    let lane = |name: &str| Some(QueueName::new(name).expect("a queue"));
+    let queue = |name: &str| Some(QueueName::new(name).expect("a queue"));
     let pattern = |text: &str| Some(Pattern::new(text).expect("a pattern"));
     let any = WorkFilter::default;
     let filters = [
-        WorkFilter { lane: lane("few"), ..any() },
-        WorkFilter { lane: lane("few"), blocked: Some(false), leased: Some(false), ..any() },
+        WorkFilter { queue: queue("few"), ..any() },
+        WorkFilter { queue: queue("few"), blocked: Some(false), leased: Some(false), ..any() },
         WorkFilter { blocked: Some(true), ..any() },
-        WorkFilter { blocked: Some(true), lane: lane("many"), ..any() },
+        WorkFilter { blocked: Some(true), queue: queue("many"), ..any() },
         WorkFilter { leased: Some(true), ..any() },
-        WorkFilter { leased: Some(true), lane: lane("many"), ..any() },
+        WorkFilter { leased: Some(true), queue: queue("many"), ..any() },
         WorkFilter { pattern: pattern("^special.*"), ..any() },
-        WorkFilter { pattern: pattern("^special.*"), lane: lane("many"), ..any() },
+        WorkFilter { pattern: pattern("^special.*"), queue: queue("many"), ..any() },
     ];
     for filter in filters {
         let condition = WorkCondition::new(&filter, None);
@@ -70,7 +70,8 @@ fn d11_filtered_lists_and_counts_read_what_matches() {
 fn a_page_far_down_costs_what_the_first_one_does() {
     let db = database();
     let (all, far) = (WorkFilter::default(), Key::trusted("job99990"));
-    let filter = WorkFilter { lane: Some(QueueName::new("many").expect("a queue")), ..WorkFilter::default() };
+    let filter =
+        WorkFilter { queue: Some(QueueName::new("many").expect("a queue")), ..WorkFilter::default() };
     for filter in [all, filter] {
         let condition = WorkCondition::new(&filter, Some(&far));
         let sql = format!("SELECT * FROM {} ORDER BY key LIMIT 5", condition.sql());

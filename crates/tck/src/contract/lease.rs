@@ -29,7 +29,7 @@ pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
     }
 }
 
-/// Workers that claim from a lane at the same time never get the same row, and together they get all rows.
+/// Workers that claim from a queue at the same time never get the same row, and together they get all rows.
 pub async fn k1_a_lane_hands_out_each_row_once(env: &Env) {
     for connections in ONE_AND_TWO {
         let queue = queue_name(&format!("k1-{connections}"));
@@ -240,7 +240,7 @@ pub async fn k4_next_at_knows_renewed_leases(env: &Env) {
     assert_eq!(next_at().await, Some(env.now().after(2 * TTL)));
 }
 
-/// `next_ready` claims nothing, and reports when the first row of any of the lanes is ready.
+/// `next_ready` claims nothing, and reports when the first row of any of the queues is ready.
 pub async fn k4_next_ready_reads_when_the_first_row_is_ready(env: &Env) {
     let next = async |conn: &Conn| {
         conn.next_ready(&[queue_name("a"), queue_name("b"), queue_name("a")]).await.unwrap()
@@ -316,7 +316,7 @@ pub async fn k7_each_takeover_raises_the_fence(env: &Env) {
     }
 }
 
-/// Every grant has a higher fence than all earlier ones, over all rows, lanes and connections.
+/// Every grant has a higher fence than all earlier ones, over all rows, queues and connections.
 pub async fn k7_fences_rise_over_the_whole_store(env: &Env) {
     let mut last = Fence(0);
     for i in 0..30_u32 {

@@ -81,7 +81,7 @@ pub async fn t12_awkward_names_work_everywhere(env: &Env) {
         "0",
     ] {
         let k = Key::of("t12 %", &[text.into(), Arg::Int(i64::MIN), Arg::Uuid(uuid::Uuid::max())]).unwrap();
-        let name = format!("lane {}'%", text.replace(char::is_control, "c"));
+        let name = format!("queue {}'%", text.replace(char::is_control, "c"));
         let work = NewWork { follow: Some(k.clone()), ..NewWork::once(k.clone(), queue_name(&name)) };
         let one = NewEvent { correlation: Some(text.to_owned()), ..event("E '\"%", 1) };
         env.store.done(Batch::new().append(&k, Expect::Absent, [one]).enqueue(work)).await;

@@ -68,7 +68,7 @@ pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
     env.store.done(enqueue(job("r6-wait").due(Due::After(secs(9)))).enqueue(job("r6-due"))).await;
     env.store.done(enqueue(job("r6-leased").due(Due::After(secs(9))))).await;
     env.store.take("w", &key("r6-leased")).await.unwrap();
-    let all = || WorkFilter { lane: Some(jobs()), ..WorkFilter::default() };
+    let all = || WorkFilter { queue: Some(jobs()), ..WorkFilter::default() };
     assert_eq!(counted(&env.store, by_filter(pattern("^tck r6-x.$"), Operation::Unblock)).await, 2);
     assert_eq!(counted(&env.store, by_filter(pattern("^tck r6-x.$"), Operation::Unblock)).await, 0);
     assert_eq!(counted(&env.store, by_filter(all(), Operation::RetryNow)).await, 1, "only rows that wait");
@@ -83,7 +83,7 @@ pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
     assert_eq!(
         env.other.count(&WorkFilter::default()).await,
         2,
-        "the blocked row and the other lane are left"
+        "the blocked row and the other queue are left"
     );
 }
 
@@ -123,7 +123,7 @@ pub async fn r6_operators_and_workers_race(env: &Env) {
     assert_eq!(answers.iter().map(|(_, got)| got).sum::<usize>() + rest, 20);
 }
 
-/// Enqueueing an existing row wakes it: it takes the earlier due time, and the new lane, priority and payload. The rest
+/// Enqueueing an existing row wakes it: it takes the earlier due time, and the new queue, priority and payload. The rest
 /// stays.
 pub async fn r6_enqueuing_again_wakes(env: &Env) {
     let first = NewWork { position: Some(Position(3)), follow: Some(key("s")), ..standing("r6-wake") };
@@ -138,7 +138,7 @@ pub async fn r6_enqueuing_again_wakes(env: &Env) {
         .done(enqueue(moved.payload(number(2)).priority(Priority::FIRST).due(Due::After(secs(5)))))
         .await;
     let row = env.store.row(&key("r6-wake")).await;
-    assert_eq!((row.due, row.lane.as_str()), (Some(env.now().after(secs(5))), "moved"));
+    assert_eq!((row.due, row.queue.as_str()), (Some(env.now().after(secs(5))), "moved"));
     assert_eq!(
         (row.payload.clone(), row.priority, row.follow.clone()),
         (number(2), Priority::FIRST, Some(key("t")))

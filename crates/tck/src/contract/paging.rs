@@ -99,7 +99,7 @@ pub async fn t5_every_page_size_gives_the_same_list(env: &Env) {
         batch = batch.enqueue(NewWork::once(k, jobs()));
     }
     env.store.done(batch).await;
-    let (prefix, filter) = (all_keys(), WorkFilter { lane: Some(jobs()), ..WorkFilter::default() });
+    let (prefix, filter) = (all_keys(), WorkFilter { queue: Some(jobs()), ..WorkFilter::default() });
     for limit in [0, 1, 2, 7, 22, 23, 24, 10_000] {
         let shown = limit.max(1);
         let documents =
@@ -170,7 +170,7 @@ pub async fn t5_a_count_of_documents_is_the_length_of_their_list(env: &Env) {
     }
 }
 
-/// Work is listed and counted by lane, pattern, block and lease, without claiming anything.
+/// Work is listed and counted by queue, pattern, block and lease, without claiming anything.
 pub async fn t5_work_filters_and_counts(env: &Env) {
     let other = NewWork::once(key("t5-w%other"), queue_name("other"));
     let batch = enqueue(job("t5-w1")).enqueue(job("t5-w2")).enqueue(job("t5-w3")).enqueue(other);
@@ -181,13 +181,13 @@ pub async fn t5_work_filters_and_counts(env: &Env) {
     let none = WorkFilter::default;
     let cases = [
         (none(), 4),
-        (WorkFilter { lane: Some(jobs()), ..none() }, 3),
-        (WorkFilter { lane: Some(queue_name("nowhere")), ..none() }, 0),
+        (WorkFilter { queue: Some(jobs()), ..none() }, 3),
+        (WorkFilter { queue: Some(queue_name("nowhere")), ..none() }, 0),
         (WorkFilter { blocked: Some(true), ..none() }, 1),
         (WorkFilter { blocked: Some(false), ..none() }, 3),
         (WorkFilter { leased: Some(true), ..none() }, 1),
         (WorkFilter { leased: Some(false), ..none() }, 3),
-        (WorkFilter { leased: Some(false), blocked: Some(false), lane: Some(jobs()), ..none() }, 1),
+        (WorkFilter { leased: Some(false), blocked: Some(false), queue: Some(jobs()), ..none() }, 1),
         (pattern("w%"), 1),
         (pattern("w_"), 0),
         (pattern("^tck t5-w.$"), 3),

@@ -235,7 +235,7 @@ pub async fn t6_later_effects_see_earlier_ones(env: &Env) {
 /// A selection by filter sees the rows that earlier effects of its batch created.
 pub async fn t6_filters_see_earlier_effects(env: &Env) {
     env.store.done(enqueue(job("t6-f1"))).await;
-    let filter = WorkFilter { lane: Some(jobs()), ..WorkFilter::default() };
+    let filter = WorkFilter { queue: Some(jobs()), ..WorkFilter::default() };
     let batch = enqueue(job("t6-f2"))
         .operate(Selection::Filter(filter.clone()), Operation::Prioritize(Priority::LAST))
         .operate(Selection::Keys(vec![key("t6-f1")]), Operation::Remove)

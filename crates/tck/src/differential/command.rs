@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidelock_core::store::{Delta, Lifetime, Operation};
 
-/// One of a few streams, documents, rows, lanes or owners: so few that histories collide.
+/// One of a few streams, documents, rows, queues or owners: so few that histories collide.
 pub(super) type Name = u8;
 
 /// A command, and the connection of the backend that runs it.
@@ -25,9 +25,9 @@ impl std::fmt::Debug for Step {
 #[derive(Clone, Debug)]
 pub(super) enum Command {
     Apply { op: Option<u32>, acts: Vec<Act> },
-    ClaimLanes { lanes: Vec<Name>, limit: usize, owner: Name, ttl: Duration, events: usize },
+    ClaimLanes { queues: Vec<Name>, limit: usize, owner: Name, ttl: Duration, events: usize },
     ClaimNamed { row: Name, create: Option<Name>, owner: Name, ttl: Duration },
-    NextReady { lanes: Vec<Name> },
+    NextReady { queues: Vec<Name> },
     Clock(Move),
     Sweep { tombstones: Option<Duration>, operations: Option<Duration> },
     Operation(u32),
@@ -97,7 +97,7 @@ pub(super) enum DueTime {
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) row: Name,
-    pub(super) lane: Name,
+    pub(super) queue: Name,
     pub(super) due: DueTime,
     pub(super) priority: u8,
     pub(super) lifetime: Lifetime,
@@ -136,7 +136,7 @@ pub(super) enum Rows {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowFilter {
-    pub(super) lane: Option<Name>,
+    pub(super) queue: Option<Name>,
     pub(super) pattern: Option<&'static str>,
     pub(super) blocked: Option<bool>,
     pub(super) leased: Option<bool>,

@@ -124,7 +124,7 @@ impl Author {
         let lifetime = if self.rng.one_in(2) { Lifetime::Once } else { Lifetime::Standing };
         Job {
             row: self.name(ROWS),
-            lane: self.name(LANES),
+            queue: self.name(LANES),
             due: self.when(),
             priority: self.rng.below(10) as u8,
             lifetime,
@@ -165,12 +165,12 @@ impl Author {
 
     fn row_filter(&mut self) -> RowFilter {
         let bool = |rng: &mut Rng| rng.one_in(3).then(|| rng.one_in(2));
-        let lane = self.rng.one_in(3).then(|| self.name(LANES));
+        let queue = self.rng.one_in(3).then(|| self.name(LANES));
         let pattern =
             self.rng.one_in(4).then(|| self.rng.pick(&["row", "^tck row-[", "1$", "w-.$", "row%", "r.*2"]));
         // A pattern that the grammar rejects would fail in the generator, not in the store.
         let pattern = pattern.filter(|p| !p.contains('['));
-        RowFilter { lane, pattern, blocked: bool(&mut self.rng), leased: bool(&mut self.rng) }
+        RowFilter { queue, pattern, blocked: bool(&mut self.rng), leased: bool(&mut self.rng) }
     }
 
     fn operation(&mut self) -> Operation {
@@ -191,13 +191,13 @@ impl Author {
     }
 
     fn claim_lanes(&mut self) -> Command {
-        let lanes = if self.rng.one_in(2) { vec![0, 1] } else { vec![self.name(LANES)] };
+        let queues = if self.rng.one_in(2) { vec![0, 1] } else { vec![self.name(LANES)] };
         if self.rng.one_in(6) {
-            return Command::NextReady { lanes };
+            return Command::NextReady { queues };
         }
         let limit = self.rng.pick(&[1, 1, 2, 3, 100]);
         let (owner, ttl, events) = (self.name(OWNERS), self.ttl(), self.rng.below(4));
-        Command::ClaimLanes { lanes, limit, owner, ttl, events }
+        Command::ClaimLanes { queues, limit, owner, ttl, events }
     }
 
     fn movement(&mut self) -> Move {

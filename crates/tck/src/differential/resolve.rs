@@ -118,7 +118,7 @@ pub(super) fn instant(since: Duration) -> Timestamp {
 
 pub(super) fn row_filter(filter: &RowFilter) -> WorkFilter {
     WorkFilter {
-        lane: filter.lane.map(lane_of),
+        queue: filter.queue.map(lane_of),
         pattern: filter.pattern.map(|p| Pattern::new(p).unwrap()),
         blocked: filter.blocked,
         leased: filter.leased,
@@ -213,7 +213,7 @@ impl Side {
     fn job(&self, job: &Job) -> NewWork {
         NewWork {
             key: key("row", job.row),
-            lane: lane_of(job.lane),
+            queue: lane_of(job.queue),
             due: due(job.due),
             priority: Priority::new(job.priority).unwrap(),
             lifetime: job.lifetime,

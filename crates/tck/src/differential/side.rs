@@ -55,10 +55,10 @@ impl Side {
                 self.learn_positions().await;
                 self.applied(answer)
             }
-            Command::ClaimLanes { lanes, limit, owner: who, ttl, events } => {
+            Command::ClaimLanes { queues, limit, owner: who, ttl, events } => {
                 let limit = if facts.same_turn { *limit } else { EVERYTHING };
-                let lanes = lanes.iter().map(|name| lane_of(*name));
-                let claim = Claim::queues(&owner(&format!("owner-{who}")), lanes, limit, *ttl);
+                let queues = queues.iter().map(|name| lane_of(*name));
+                let claim = Claim::queues(&owner(&format!("owner-{who}")), queues, limit, *ttl);
                 self.claim(claim.with_events(*events)).await
             }
             Command::ClaimNamed { row, create, owner: who, ttl } => {
@@ -88,9 +88,9 @@ impl Side {
                 let receipt = self.conn().operation(op(*number)).await;
                 format!("{:?}", receipt.map(|receipt| receipt.map(|receipt| self.receipt(receipt))))
             }
-            Command::NextReady { lanes } => {
-                let lanes: Vec<QueueName> = lanes.iter().map(|name| lane_of(*name)).collect();
-                format!("{:?}", self.conn().next_ready(&lanes).await)
+            Command::NextReady { queues } => {
+                let queues: Vec<QueueName> = queues.iter().map(|name| lane_of(*name)).collect();
+                format!("{:?}", self.conn().next_ready(&queues).await)
             }
             Command::ReadStream { stream, from, backward, limit } => {
                 let query = StreamQuery::forward(&key("stream", *stream), *limit);

@@ -1,4 +1,4 @@
-//! Archiving of streams (E7 through `tidelock_core::books`). Closing is refused while reactions are pending, loses
+//! Archiving of streams (E7 through `tidelock_core::archive`). Closing is refused while reactions are pending, loses
 //! nothing in a race, and resumes after a crash at any point.
 
 use std::sync::Arc;

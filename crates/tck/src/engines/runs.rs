@@ -270,9 +270,9 @@ pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
     assert!(matches!(unknown, WorkflowError::UnknownRun { .. }), "{unknown}");
     let run = there.start(ASK, &0).id("r").await.unwrap();
     let deaf = there.signal("r", Signal::<u32>::new("gone"), &1).await.unwrap_err();
-    let hears = vec!["go".to_owned(), "stop".to_owned()];
+    let accepts = vec!["go".to_owned(), "stop".to_owned()];
     let signal = "gone".to_owned();
-    assert_eq!(deaf, WorkflowError::UnknownSignal { run: "r".to_owned(), signal, hears });
+    assert_eq!(deaf, WorkflowError::UnknownSignal { run: "r".to_owned(), signal, accepts });
     let driving =
         worker(&env.store).register(ASK, async |_: &Ctx, _: u32| Ok(String::new())).start().await.unwrap();
     run.result().await.unwrap();

@@ -92,7 +92,7 @@ pub async fn w19_more_signals_than_a_batch_holds_are_kept_over_a_new_beginning(e
     };
     let there = client(&env.other);
     let run = there.start(WAIT, &0).id("r").await.unwrap();
-    // In the form that `Client::signal` writes, many in one batch.
+    // In the form that `WorkflowClient::signal` writes, many in one batch.
     let journal = Key::of("tidelock.journal", &[Arg::Str("r".to_owned()), Arg::Int(0)]).unwrap();
     for hundred in 0..SIGNALS / 100 {
         let heard = (0..100).map(|n| {

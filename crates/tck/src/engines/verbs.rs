@@ -283,6 +283,6 @@ pub async fn r13_many_keys_are_reset_in_steps(env: &Env) {
     let row = env.store.row(&row_of(name, &Key::new(name, [100_499]).unwrap())).await;
     assert_eq!(row.position, Some(Position(0)));
     assert_eq!(operator(env).reset_reaction(name).await.unwrap(), MANY);
-    let left = WorkFilter { lane: Some(queue_name("reaction.r13-keys")), ..WorkFilter::default() };
+    let left = WorkFilter { queue: Some(queue_name("reaction.r13-keys")), ..WorkFilter::default() };
     assert_eq!(env.store.count(&left).await, 0);
 }

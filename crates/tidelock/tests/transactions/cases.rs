@@ -149,7 +149,7 @@ pub(crate) async fn every_kind_of_row_and_value_is_written<K: Kind>() {
     let meta = Payload::of(&[odd]).unwrap();
     let sold = NewEvent { meta, correlation: Some(odd.to_owned()), ..event(7) };
     let (document, work) = (Key::new("d", [odd]).unwrap(), Key::new("w", [odd, "b"]).unwrap());
-    let job = |key: &Key| NewWork::once(key.clone(), "lane".parse().unwrap());
+    let job = |key: &Key| NewWork::once(key.clone(), "queue".parse().unwrap());
     let later = job(&work).due(Due::At(Timestamp::from_micros(i64::MAX / 2)));
     let batch = Batch::new()
         .append(&sales(), Expect::Absent, [event(8), sold.clone(), event(9)])

@@ -61,6 +61,25 @@ async fn a_replaced_file_is_an_error_and_a_link_is_not() {
     check(&error, &["which was replaced while the store was open"]);
 }
 
+/// The connection reports the path of the file that replaced its own.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_connection_to_a_replaced_file_is_an_error() {
+    let site = Rusqlite::open().await;
+    let path = site.place.path().join("shop.db");
+    let mut mine = Connection::open(&path).unwrap();
+    let mut tx = mine.transaction_with_behavior(TransactionBehavior::Deferred).unwrap();
+    tx.query_row("SELECT count(*) FROM invoices", [], |row| row.get::<_, i64>(0)).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let (old, new) =
+            (path.with_extension(format!("db{suffix}")), path.with_extension(format!("old{suffix}")));
+        std::fs::rename(old, new).unwrap();
+    }
+    let successor = Tidelock::open(path.to_str().unwrap()).await.unwrap();
+    let error = successor.apply_in(&mut tx, append(Expect::Any)).unwrap_err();
+    check(&error, &["a file that was replaced while its connection was open"]);
+}
+
 #[tokio::test]
 async fn a_store_in_memory_is_an_error() {
     let mut site = Rusqlite::open().await;

@@ -30,7 +30,7 @@ const TTL: Duration = Duration::from_secs(60);
 const CHUNK: u32 = 100_000;
 /// Measured sweeps, of which the fastest counts.
 const SWEEPS: u32 = 5;
-const LANE: &str = "aged";
+const QUEUE: &str = "aged";
 
 /// The measurements, taken once in a run.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -111,15 +111,15 @@ impl Jobs {
     }
 
     async fn turn(&self, worker: u32) -> Result<()> {
-        let (lane, owner) = (QueueName::new(LANE)?, Owner::new(format!("bench-{worker}"))?);
+        let (queue, owner) = (QueueName::new(QUEUE)?, Owner::new(format!("bench-{worker}"))?);
         let first = self.made.fetch_add(BATCH as u64, Ordering::Relaxed);
         let mut batch = Batch::new();
         for number in first..first + BATCH as u64 {
             let key = Key::new("aged", [i64::try_from(number)?])?;
-            batch = batch.enqueue(NewWork::once(key, lane.clone()));
+            batch = batch.enqueue(NewWork::once(key, queue.clone()));
         }
         self.store.apply(batch).await?;
-        let grants = self.store.claim(Claim::queues(&owner, [lane], BATCH, TTL)).await?.grants;
+        let grants = self.store.claim(Claim::queues(&owner, [queue], BATCH, TTL)).await?.grants;
         if !grants.is_empty() {
             let acks = grants.iter().fold(Batch::new(), |batch, grant| batch.ack(&grant.lease()));
             self.store.apply(acks).await?;

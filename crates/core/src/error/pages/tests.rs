@@ -201,7 +201,7 @@ fn failures() -> Examples {
         (
             Kind::ForeignDatabase,
             "opening the SQLite database app.db",
-            r#"the file holds another application's tables, "users" among them, and none of Tidelock's; Options::shared puts both into one file"#,
+            r#"the file holds another application's tables, "users" among them, and none of Tidelock's; SqliteOptions::shared puts both into one file"#,
         ),
         (
             Kind::SettingNotInForce,

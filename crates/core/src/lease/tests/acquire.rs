@@ -58,7 +58,7 @@ async fn a_dropped_guard_releases_in_the_background() {
 
 #[tokio::test]
 async fn a_lease_is_never_due_for_a_lane() {
-    let (store, lock) = (store(), key("lane"));
+    let (store, lock) = (store(), key("queue"));
     let held = asked(&store, &lock, "one").note("mine").at_least(LONG).try_acquire().await.unwrap();
     let claim = || Claim::queues(&owner("w"), [keys::queue().unwrap(), keys::waits().unwrap()], 9, LONG);
     assert!(store.claim(claim()).await.unwrap().grants.is_empty());

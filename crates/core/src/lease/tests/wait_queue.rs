@@ -166,7 +166,7 @@ async fn a_waiter_whose_place_was_taken_away_stands_at_the_end_again() {
     let (store, lock) = (store(), key("place"));
     let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let unlucky = in_line(&store, &lock, "unlucky").await;
-    let filter = WorkFilter { lane: Some(keys::waits().unwrap()), ..WorkFilter::default() };
+    let filter = WorkFilter { queue: Some(keys::waits().unwrap()), ..WorkFilter::default() };
     store.apply(Batch::new().operate(Selection::Filter(filter), Operation::Remove)).await.unwrap();
     let other = in_line(&store, &lock, "other").await;
     until("it is back", async || waiting(&store, &lock).await == ["other", "unlucky"]).await;

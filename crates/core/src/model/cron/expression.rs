@@ -1,4 +1,4 @@
-//! Cron expressions on a calendar without zones. [`timetable`](super::timetable) applies the zones.
+//! Cron expressions on a calendar without zones. [`recurrence`](super::recurrence) applies the zones.
 
 use std::fmt;
 

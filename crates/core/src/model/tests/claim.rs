@@ -5,12 +5,12 @@ use super::*;
 use crate::id::Priority;
 
 fn candidate(name: &str, level: u8, ready: i64, seq: u64) -> Candidate {
-    in_lane("lane", name, level, ready, seq)
+    in_queue("queue", name, level, ready, seq)
 }
 
-fn in_lane(lane: &str, name: &str, level: u8, ready: i64, seq: u64) -> Candidate {
-    let (lane, priority) = (lane.parse().unwrap(), Priority::new(level).unwrap());
-    Candidate { key: key(name), lane, priority, ready_at: at(ready), seq }
+fn in_queue(queue: &str, name: &str, level: u8, ready: i64, seq: u64) -> Candidate {
+    let (queue, priority) = (queue.parse().unwrap(), Priority::new(level).unwrap());
+    Candidate { key: key(name), queue, priority, ready_at: at(ready), seq }
 }
 
 fn names(keys: &[Key]) -> Vec<String> {
@@ -75,15 +75,15 @@ fn never_more_than_asked_for_and_never_twice() {
 #[test]
 fn a_lane_with_much_in_it_leaves_the_others_their_turn() {
     let mut all: Vec<Candidate> =
-        (0..100).map(|i| in_lane("flood", &format!("f{i}"), 5, i, i as u64)).collect();
-    all.push(in_lane("small", "s", 5, 1_000, 200));
-    all.push(in_lane("other", "o", 5, 1_001, 201));
-    all.push(in_lane("urgent", "u", 9, 1_002, 202));
-    // One row goes by age, then the urgent one, then one of each lane.
+        (0..100).map(|i| in_queue("flood", &format!("f{i}"), 5, i, i as u64)).collect();
+    all.push(in_queue("small", "s", 5, 1_000, 200));
+    all.push(in_queue("other", "o", 5, 1_001, 201));
+    all.push(in_queue("urgent", "u", 9, 1_002, 202));
+    // One row goes by age, then the urgent one, then one of each queue.
     let chosen = names(&choose(all.clone(), 5, Fence(1)));
     assert_eq!(chosen[..2], ["f0", "u"]);
     assert!(["f1", "s", "o"].iter().all(|name| chosen.contains(&(*name).to_owned())), "{chosen:?}");
-    // With one row at a time, every lane gets its share.
+    // With one row at a time, every queue gets its share.
     all.pop();
     let counted = |prefix: &str| {
         let first = |turn| names(&choose(all.clone(), 1, Fence(turn))).concat();

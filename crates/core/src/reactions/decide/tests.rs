@@ -24,11 +24,11 @@ fn event(position: u64, stream: &str, event_type: &str) -> Event {
 }
 
 fn stored(interest: &Interest, generation: u64) -> Stored {
-    let lane = crate::id::QueueName::new("r").unwrap();
+    let queue = crate::id::QueueName::new("r").unwrap();
     let facts = DefinitionContent {
         keyed: false,
         interest: interest.clone(),
-        lane,
+        queue,
         revision: 1,
         shapes: BTreeMap::new(),
     };

@@ -62,9 +62,9 @@ async fn rows_that_have_something_to_do_move_to_a_new_lane() {
     let running = reactions(&store).with(bad).start().await.unwrap();
     assert_eq!(running.quiesce().await.unwrap().blocked, 1);
     running.shutdown().await;
-    let lane = QueueName::new("elsewhere").unwrap();
-    let running = reactions(&store).with(noting("r").queue(lane.clone())).start().await.unwrap();
-    assert_eq!(row(&store, "r", &stream).await.lane, lane);
+    let queue = QueueName::new("elsewhere").unwrap();
+    let running = reactions(&store).with(noting("r").queue(queue.clone())).start().await.unwrap();
+    assert_eq!(row(&store, "r", &stream).await.queue, queue);
     assert_eq!(Operator::new(store.clone()).unblock(&ReactionFilter::blocked()).await, Ok(1));
     running.quiesce().await.unwrap();
     assert_eq!(noted(&store).await, [0, 1, 2]);
@@ -74,15 +74,15 @@ async fn rows_that_have_something_to_do_move_to_a_new_lane() {
 #[tokio::test]
 async fn rows_of_reactions_that_are_not_known_here_are_put_off() {
     let (store, stream) = (store(), key("s"));
-    let lane = || QueueName::new("shared").unwrap();
-    let both = reactions(&store).with(noting("known").queue(lane())).with(noting("unknown").queue(lane()));
+    let queue = || QueueName::new("shared").unwrap();
+    let both = reactions(&store).with(noting("known").queue(queue())).with(noting("unknown").queue(queue()));
     let running = both.start().await.unwrap();
     append(&store, &stream, [0]).await;
     running.quiesce().await.unwrap();
     running.shutdown().await;
     let job = keys::row("unknown", &stream).unwrap();
-    store.apply(Batch::new().enqueue(NewWork::standing(job, lane()))).await.unwrap();
-    let running = reactions(&store).with(noting("known").queue(lane())).start().await.unwrap();
+    store.apply(Batch::new().enqueue(NewWork::standing(job, queue()))).await.unwrap();
+    let running = reactions(&store).with(noting("known").queue(queue())).start().await.unwrap();
     let now = store.now().await.unwrap();
     until("it is put off", async || row(&store, "unknown", &stream).await.due.is_some_and(|due| due > now))
         .await;

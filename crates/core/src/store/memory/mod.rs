@@ -115,8 +115,8 @@ impl Store for MemoryStore {
         answer
     }
 
-    async fn next_ready(&self, lanes: &[QueueName]) -> Result<NextReady, StoreError> {
-        Ok(self.with(|tables, now| NextReady { at: tables.next_ready(lanes), now }))
+    async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError> {
+        Ok(self.with(|tables, now| NextReady { at: tables.next_ready(queues), now }))
     }
 
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {

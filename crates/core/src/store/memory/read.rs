@@ -133,8 +133,8 @@ impl Tables {
         gathered(rows, limit, now, |row| row.key.clone(), |row| row.payload.len())
     }
 
-    pub(super) fn next_ready(&self, lanes: &[QueueName]) -> Option<Timestamp> {
-        self.work.values().filter(|row| lanes.contains(&row.lane)).filter_map(lease::ready_at).min()
+    pub(super) fn next_ready(&self, queues: &[QueueName]) -> Option<Timestamp> {
+        self.work.values().filter(|row| queues.contains(&row.queue)).filter_map(lease::ready_at).min()
     }
 
     pub(super) fn count_work(&self, filter: &WorkFilter) -> u64 {

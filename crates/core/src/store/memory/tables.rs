@@ -192,8 +192,8 @@ impl Tables {
                     }
                 }
             }
-            ClaimTarget::Lanes { lanes, limit } => {
-                let of_lanes = |row: &&WorkRow| lanes.contains(&row.lane);
+            ClaimTarget::Lanes { queues, limit } => {
+                let of_lanes = |row: &&WorkRow| queues.contains(&row.queue);
                 let ready: Vec<Candidate> =
                     self.work.values().filter(of_lanes).filter_map(candidate).collect();
                 let (open, waiting): (Vec<_>, Vec<_>) =
@@ -261,7 +261,7 @@ fn candidate(row: &WorkRow) -> Option<Candidate> {
     let ready_at = lease::ready_at(row)?;
     Some(Candidate {
         key: row.key.clone(),
-        lane: row.lane.clone(),
+        queue: row.queue.clone(),
         priority: row.priority,
         ready_at,
         seq: row.seq,

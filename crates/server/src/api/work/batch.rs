@@ -106,7 +106,7 @@ impl Verb {
 /// Returns the rows that the request selects and that its action changes.
 async fn selected(app: &AppState, body: &Operate) -> Result<Vec<WorkRow>, Problem> {
     let filter = WorkFilter {
-        lane: body.queue.as_deref().map(str::parse).transpose()?,
+        queue: body.queue.as_deref().map(str::parse).transpose()?,
         pattern: body.pattern.as_deref().map(Pattern::new).transpose()?,
         ..WorkFilter::default()
     };
