@@ -75,7 +75,7 @@ async fn a_change_and_its_audit_are_both_there_or_neither_wherever_the_store_goe
         ("schedules/t/run", json!({})),
         ("reactions/mail/keys:batch", json!({"verb": "unblock", "confirm": 1})),
         ("reactions/mail/keys:batch", json!({"verb": "park", "confirm": 1})),
-        ("work/unblock", json!({"confirm": 1})),
+        ("work:batch", json!({"verb": "unblock", "confirm": 1})),
     ];
     for (path, body) in asks {
         for writes in 0..3 {

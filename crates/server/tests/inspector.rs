@@ -286,7 +286,7 @@ async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
         .unwrap();
     let lost = site.get("/api/v1/state/k/history/4000").await;
     assert_eq!(lost.refused(400), "TL1308");
-    assert!(lost.text.contains("not in the history any more"), "{lost:?}");
+    assert!(lost.text.contains("removed from the history"), "{lost:?}");
 }
 
 static ACCOUNT: LockClass = LockClass::new("inspector-account");

@@ -84,7 +84,7 @@ async fn is_over(site: &Site) -> bool {
     let view = lease::view(&site.store, &"k".parse().unwrap()).await.unwrap();
     let audit = site.audit().await;
     let count = |did: &str| audit.iter().filter(|line| line.contains(did)).count();
-    view.is_none_or(|view| view.holder.is_none()) && count("take") == count("release")
+    view.is_none_or(|view| view.holder.is_none()) && count("acquire") == count("release")
 }
 
 async fn a_take_that_is_cut_off_anywhere_leaves_no_lease(site: Site) {
