@@ -1,4 +1,4 @@
-//! The benchmark program: `cargo run --release -p tidelock-benches -- SUITE`.
+//! The benchmark program: `cargo run --profile dist -p tidelock-benches -- SUITE`.
 //!
 //! Each suite measures one engine beside its baselines on the same machine, in the same minute. Reports go to standard
 //! output, everything else to standard error. Exit codes: 0 success, 1 failure, 2 wrong usage.

@@ -225,7 +225,7 @@ Examples:
 SQLite is measured in a temporary directory beside the file, PostgreSQL in temporary schemas. Both are removed
 afterwards. Ratios compare Tidelock with the device and the bare driver in the same rounds: an aim that is met means
 that the disk or server is the limit. The suites that compare versions and libraries are the program `tidelock-bench`:
-cargo run --release -p tidelock-benches -- --help";
+cargo run --profile dist -p tidelock-benches -- --help";
 
 /// `tidelock doctor`
 #[derive(Clone, Debug, Args)]

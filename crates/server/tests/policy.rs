@@ -16,8 +16,12 @@ use tower::ServiceExt as _;
 
 /// Returns a path of a route, with names in place of the parameters.
 fn path(route: &str) -> String {
-    let path =
-        route.replace("{key}", "k").replace("{run}", "r").replace("{schedule}", "t").replace("{reaction}", "e").replace("{number}", "1");
+    let path = route
+        .replace("{key}", "k")
+        .replace("{run}", "r")
+        .replace("{schedule}", "t")
+        .replace("{reaction}", "e")
+        .replace("{number}", "1");
     assert!(!path.contains('{'), "{path}: say what stands there");
     path
 }
