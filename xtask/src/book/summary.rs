@@ -31,11 +31,24 @@ fn read(docs: &Path, part: String, title: String, path: String) -> Result<Page> 
     Ok(Page { part, title, path, text: lines?.join("\n") })
 }
 
-/// Returns a line, or the file that it includes.
+/// Returns a line, or the file that it includes, or the part of that file behind the colon.
 fn included(directory: &Path, line: &str) -> Result<String> {
-    let path = line.trim().strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
-    let Some(path) = path.map(str::trim) else { return Ok(line.to_owned()) };
-    std::fs::read_to_string(directory.join(path)).with_context(|| format!("cannot include {path}"))
+    let target = line.trim().strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
+    let Some(target) = target.map(str::trim) else { return Ok(line.to_owned()) };
+    let (path, name) = target.split_once(':').map_or((target, None), |(path, name)| (path, Some(name)));
+    let text =
+        std::fs::read_to_string(directory.join(path)).with_context(|| format!("cannot include {target}"))?;
+    Ok(name.map_or(text.clone(), |name| anchored(&text, name)))
+}
+
+/// Returns the lines between `ANCHOR: name` and `ANCHOR_END: name`, without the anchors of other parts, as mdBook does.
+fn anchored(text: &str, name: &str) -> String {
+    let names = |line: &str, word: &str| line.split_once(word).is_some_and(|(_, rest)| rest.trim() == name);
+    let after = text.lines().skip_while(|line| !names(line, "ANCHOR: ")).skip(1);
+    let part = after.take_while(|line| !names(line, "ANCHOR_END: "));
+    let lines: Vec<&str> =
+        part.filter(|line| !line.contains("ANCHOR: ") && !line.contains("ANCHOR_END: ")).collect();
+    lines.join("\n")
 }
 
 /// Returns the part, title and path of each entry that has a page. Entries before the first part belong to the part `Start`.
@@ -61,7 +74,7 @@ fn link(line: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::{Page, entries, pages};
+    use super::{Page, anchored, entries, pages};
 
     #[test]
     fn entries_have_their_part() {
@@ -72,6 +85,13 @@ mod tests {
             .map(|(part, title, path)| format!("{part}/{title}/{path}"))
             .collect();
         assert_eq!(shown, ["Start/Introduction/a.md", "How-to/B/b/b.md", "How-to/C/c.md"]);
+    }
+
+    #[test]
+    fn an_include_can_name_a_part_of_a_file() {
+        let text = "a\n// ANCHOR: one\nb\n// ANCHOR: two\nc\n// ANCHOR_END: two\n// ANCHOR_END: one\nd\n";
+        assert_eq!(anchored(text, "one"), "b\nc");
+        assert_eq!(anchored(text, "two"), "c");
     }
 
     #[test]
