@@ -71,7 +71,7 @@ cases['the slider keeps its place, its end and the focus'] = async (browser, pro
 
 cases['what a history does not tell is said, and not compared'] = async (browser, program) => {
   const { page, visit, close } = await open(browser, program, { view: `/state/${SCORE}`, allowed: ['400 (Bad Request)'] });
-  await page.waitForSelector('text=as it is now');
+  await page.waitForSelector('text=the current one');
   assert.match(await text(page, '.two'), /"points": 46[\s\S]*Unknown: .*removed from the history/);
   assert.equal(await page.locator('.diff').count(), 0);
   await visit(`/state/${SCORE}?at=0`);
