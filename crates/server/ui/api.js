@@ -89,7 +89,7 @@ function patience(signal) {
 
 /** @param {string} where @param {Record<string, unknown>} query @param {AbortSignal} [signal] */
 export async function get(where, query = {}, signal) {
-  const url = new URL(where, BASE);
+  const url = new URL(`./${where}`, BASE);
   for (const [key, value] of Object.entries(query)) {
     if (value !== undefined && value !== null && value !== '') url.searchParams.set(key, String(value));
   }
@@ -104,7 +104,7 @@ export function post(where, body) {
 /** Sends JSON text unchanged, with all digits of its numbers. @param {string} where @param {string} body */
 export async function postText(where, body) {
   const init = { method: 'POST', headers: headers({ 'content-type': 'application/json' }), body, signal: patience() };
-  return answered(await fetch(new URL(where, BASE), init));
+  return answered(await fetch(new URL(`./${where}`, BASE), init));
 }
 
 // The pulse. It is read with fetch, because EventSource cannot send a token.
