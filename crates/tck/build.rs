@@ -20,6 +20,7 @@ struct Case {
     section: String,
     doc: String,
     documents_only: bool,
+    alone: bool,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -77,8 +78,16 @@ fn scan(
                 return Err(format!("{section}: {name} does not say what it promises").into());
             }
             let (name, doc) = (name.to_owned(), doc.join(" "));
-            let documents_only = doc.ends_with(DOCUMENTS_ONLY);
-            cases.push(Case { number, name, folder, section: section.to_owned(), doc, documents_only });
+            let (documents_only, alone) = (doc.ends_with(DOCUMENTS_ONLY), doc.contains(ALONE));
+            cases.push(Case {
+                number,
+                name,
+                folder,
+                section: section.to_owned(),
+                doc,
+                documents_only,
+                alone,
+            });
         } else if !line.starts_with("#[") {
             doc.clear();
         }
@@ -102,11 +111,11 @@ fn number(name: &str) -> Option<String> {
 fn generate(cases: &[Case]) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     writeln!(out, "/// Every case of the kit, in the order of the numbers.\npub const CASES: &[Case] = &[")?;
-    for Case { number, name, folder, section, doc, documents_only } in cases {
+    for Case { number, name, folder, section, doc, documents_only, alone } in cases {
         writeln!(
             out,
             "    Case {{ number: {number:?}, name: {name:?}, folder: {folder:?}, section: {section:?}, doc: {doc:?}, \
-             documents_only: {documents_only}, run: |env| Box::pin(crate::{folder}::{section}::{name}(env)) }},"
+             documents_only: {documents_only}, alone: {alone}, run: |env| Box::pin(crate::{folder}::{section}::{name}(env)) }},"
         )?;
     }
     writeln!(out, "];\n")?;
@@ -131,3 +140,6 @@ fn tests(out: &mut String, name: &str, cases: &[&Case]) -> std::fmt::Result {
 
 /// How the comment of a case ends that every store of documents can run.
 const DOCUMENTS_ONLY: &str = "Documents only.";
+
+/// The sentence in the comment of a case that compares rates, which other cases would disturb.
+const ALONE: &str = "Runs alone.";

@@ -137,6 +137,8 @@ pub struct Case {
     pub doc: &'static str,
     /// Whether the case needs only documents. The doc comment of such a case ends with `Documents only.`
     pub documents_only: bool,
+    /// Whether no other case of the program runs beside it. The doc comment of such a case says `Runs alone.`
+    pub alone: bool,
     run: for<'a> fn(&'a Env) -> CaseFuture<'a>,
 }
 

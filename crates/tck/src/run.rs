@@ -1,7 +1,7 @@
 //! Test runner for a case: a runtime with real threads, a separate database, and a watchdog.
 
 use std::io::Write as _;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use crate::conn::Conn;
@@ -15,6 +15,9 @@ const WATCHDOG: Duration = Duration::from_secs(180);
 /// Time limit for reading the state of the store after a case has timed out.
 const REPORT: Duration = Duration::from_secs(20);
 
+/// Shared by the cases that run, and exclusive for a case that runs alone.
+static RUNNING: RwLock<()> = RwLock::new(());
+
 /// Runs one case. Called by the tests that [`conformance!`](crate::conformance) generates.
 #[doc(hidden)]
 pub fn run_case(name: &str, backend: Box<dyn Backend>) {
@@ -24,6 +27,11 @@ pub fn run_case(name: &str, backend: Box<dyn Backend>) {
         say(&format!("tck: {name} is passed over on {}: it needs more than documents", backend.name()));
         return;
     }
+    let (_alone, _beside) = if case.alone {
+        (Some(RUNNING.write().unwrap_or_else(PoisonError::into_inner)), None)
+    } else {
+        (None, Some(RUNNING.read().unwrap_or_else(PoisonError::into_inner)))
+    };
     let opened = Arc::new(OnceLock::new());
     let seen = Arc::clone(&opened);
     let work = move || {

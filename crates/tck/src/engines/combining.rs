@@ -212,7 +212,7 @@ async fn race_until(name: &str, racers: &[Racer], passes: impl Fn(&[u64], &[u64]
     panic!("{name}: alone {alone:?}, together {together:?}");
 }
 
-/// Independent stores that mutate one hot record each commit at least half of an equal share. Documents only.
+/// Independent stores that mutate one hot record each commit at least half of an equal share. Runs alone. Documents only.
 pub async fn s17_stores_share_a_hot_record_fairly(env: &Env) {
     for stores in [2, 3] {
         let mut racers = Vec::new();
@@ -228,7 +228,7 @@ pub async fn s17_stores_share_a_hot_record_fairly(env: &Env) {
 }
 
 /// Two stores that mutate one hot record commit together at least half of what one commits alone, and each of them at least
-/// a fifth. Documents only.
+/// a fifth. Runs alone. Documents only.
 pub async fn s17_turns_cost_a_small_part_of_the_rate(env: &Env) {
     let racers = [Racer::connect(env, 1, None).await, Racer::connect(env, 1, None).await];
     race_until("s17-rate", &racers, |alone, together| {
@@ -239,7 +239,7 @@ pub async fn s17_turns_cost_a_small_part_of_the_rate(env: &Env) {
 }
 
 /// Beside a store whose mutators are slow, a fast one keeps at least a third of its rate, and the slow one an eighth.
-/// Documents only.
+/// Runs alone. Documents only.
 pub async fn s17_a_slow_store_leaves_a_fast_one_its_rate(env: &Env) {
     let slow = Some(Duration::from_millis(5));
     let racers = [Racer::connect(env, 1, None).await, Racer::connect(env, 1, slow).await];
