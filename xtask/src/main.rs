@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | browser | soak | ha`.
+//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | browser | soak | planted | ha`.
 //!
 //! Each command is one module and can be read alone. None of them changes a source file.
 
@@ -13,6 +13,7 @@ mod ci;
 mod docs;
 #[cfg(target_os = "linux")]
 mod ha;
+mod planted;
 mod postgres;
 mod python;
 mod repeat;
@@ -51,6 +52,9 @@ Commands:
   soak [OPTIONS]      Run the long variants of the tests
       --minutes N     How long each soak test runs (default: 10)
       --seeds N       How many random seeds the differential runner gets (default: 8)
+  planted [OPTIONS]   Plant faults one at a time in a copy of the sources, and report which tests find each
+      --only TEXT     Only faults whose name contains this
+      --layers NAMES  Only these layers: unit,kit (default: both)
   ha [OPTIONS]        Inject faults into a Patroni cluster under load, and compare a ledger with the store; Linux only
       --minutes N     How long, in all (default: 30)
       --mode MODE     sync, async or both (default: both)
@@ -123,6 +127,7 @@ enum Command {
     ApiCheck(Missing),
     Browser(browser::Options),
     Soak(soak::Options),
+    Planted(planted::Options),
     #[cfg(target_os = "linux")]
     Ha(ha::Options),
 }
@@ -140,6 +145,7 @@ impl Command {
             "test" => return Ok(Self::Test(test::Options::parse(rest)?)),
             "browser" => return Ok(Self::Browser(browser::Options::parse(rest)?)),
             "soak" => return Ok(Self::Soak(soak::Options::parse(rest)?)),
+            "planted" => return Ok(Self::Planted(planted::Options::parse(rest)?)),
             "book-preprocess" => return Ok(Self::BookPreprocess(rest.to_vec())),
             #[cfg(target_os = "linux")]
             "ha" => return Ok(Self::Ha(ha::Options::parse(rest)?)),
@@ -172,6 +178,7 @@ impl Command {
             Self::ApiCheck(missing) => api_check::run(missing),
             Self::Browser(options) => browser::run(&options),
             Self::Soak(options) => soak::run(&options),
+            Self::Planted(options) => planted::run(&options),
             #[cfg(target_os = "linux")]
             Self::Ha(options) => ha::run(&options),
         }
@@ -198,6 +205,8 @@ mod tests {
         assert!(matches!(parse("test --repeat 10 --load -- -p xtask"), Ok(Command::Test(_))));
         assert!(matches!(parse("test --postgres 18"), Ok(Command::Test(_))));
         let options = soak::Options { minutes: 3, ..soak::Options::default() };
+        assert!(matches!(parse("planted --only fence --layers unit,kit"), Ok(Command::Planted(_))));
+        assert!(parse("planted --layers all").is_err_and(|e| e.contains("unit and kit")));
         assert_eq!(parse("soak --minutes 3"), Ok(Command::Soak(options)));
     }
 
