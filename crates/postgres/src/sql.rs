@@ -12,6 +12,8 @@ pub(crate) struct Sql {
     writes: Vec<String>,
     /// Appends one event to an open stream if its head is as believed, and returns the clock. Returns no row otherwise.
     pub(crate) append_one: String,
+    /// The same for a batch that also guards a lease. Fails as stale when the work row has changed.
+    pub(crate) append_guarded: String,
     pub(crate) lock_streams: String,
     pub(crate) lock_documents: String,
     pub(crate) lock_work: String,
@@ -38,7 +40,8 @@ impl Sql {
         Self {
             schema: s.to_owned(),
             writes: (0..32).map(|parts| write(s, parts)).collect(),
-            append_one: append_one(s),
+            append_one: append_one(s, None),
+            append_guarded: append_one(s, Some(GUARD)),
             lock_streams: format!("SELECT {streams} FROM {s}.lock_streams($1)"),
             lock_documents: format!("SELECT {documents} FROM {s}.lock_documents($1)"),
             lock_work: format!("SELECT {work} FROM {s}.lock_work($1)"),
@@ -119,16 +122,23 @@ fn write(schema: &str, parts: usize) -> String {
     format!("SELECT {now}, {drawn}, {seqs}, {fences} FROM {from}")
 }
 
+/// Compares a work row and locks it, after the stream: the order of every writer. The comparison raises an error, because
+/// a statement that returns no row would still update the stream.
+const GUARD: &str = "guarded AS MATERIALIZED (SELECT held.key, CASE WHEN w.key IS NULL THEN {schema}.stale('work row') END \
+     FROM held LEFT JOIN LATERAL (SELECT key FROM {schema}.work WHERE key = $13 AND seq = $14 AND revision = $15 \
+         FOR UPDATE) w ON true), ";
+
 /// The statement locks the head, advertises the last position, and then draws the next one: the order of
 /// `draw_positions`.
-fn append_one(schema: &str) -> String {
-    let s = schema;
+fn append_one(schema: &str, guard: Option<&str>) -> String {
+    let (s, guarded) = (schema, guard.unwrap_or_default().replace("{schema}", schema));
+    let locked = if guard.is_some() { "guarded" } else { "held" };
     format!(
         "WITH held AS (UPDATE {s}.streams SET head = $3 WHERE key = $1 AND head = $2 AND closed_at IS NULL \
              AND {s}.clock() BETWEEN $4 AND $5 AND EXISTS (SELECT FROM {s}.epoch WHERE epoch = $12 AND (timeline IS NULL \
-                 OR timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))) RETURNING key), \
+                 OR timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))) RETURNING key), {guarded}\
          advertised AS MATERIALIZED (SELECT key, pg_advisory_xact_lock_shared('{s}.positions'::regclass::oid::int, \
-             coalesce(pg_sequence_last_value('{s}.positions'), -1)::bit(32)::int) FROM held) \
+             coalesce(pg_sequence_last_value('{s}.positions'), -1)::bit(32)::int) FROM {locked}) \
          INSERT INTO {s}.events (position, stream, version, id, type, recorded_at, payload, meta, correlation, bytes) \
              SELECT nextval('{s}.positions'), key, $3, $6, $7, $8, $9::json, $10::json, $11, \
                  octet_length($9) + coalesce(octet_length($10), 4) FROM advertised \
