@@ -29,8 +29,9 @@ impl Fault {
             let (head, rest) = block.split_once('\n')?;
             let (name, rule) = head.split_once(": ")?;
             let (file, change) = rest.split_once("\n- ")?;
-            let (find, replacement) = change.split_once("\n+ ")?;
-            let replacement = replacement.trim_end_matches('\n');
+            let (find, replacement) = change.split_once("\n+")?;
+            // A fault that only removes its text has no replacement.
+            let replacement = replacement.trim_start_matches(' ').trim_end_matches('\n');
             let [name, rule, file, find, replacement] =
                 [name, rule, file, find, replacement].map(str::to_owned);
             Some(Self { name, rule, file, find, replacement })

@@ -60,7 +60,7 @@ impl Layer {
         let begun = Instant::now();
         let mut tests = Command::new(program);
         tests.arg(THREADS).current_dir(tree).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = Running(tests.spawn().context("cannot start the tests")?);
+        let mut child = KillOnDrop(tests.spawn().context("cannot start the tests")?);
         let output = child.0.stdout.take().context("the tests have no output")?;
         let (failed, failure) = mpsc::channel();
         std::thread::spawn(move || {
@@ -97,9 +97,9 @@ fn failed_test(line: &str) -> Option<String> {
 }
 
 /// A program that is killed when dropped.
-struct Running(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
