@@ -22,6 +22,9 @@ const CONTENDED: Duration = Duration::from_secs(1);
 /// The number of contended rows beyond which they are forgotten.
 const CONTENDED_ROWS: usize = 10_000;
 
+/// The number of kinds of keys beyond which their absence is forgotten.
+const KINDS: usize = 1_000;
+
 /// The kind of row that a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Noun {
@@ -40,6 +43,8 @@ pub(crate) struct Rows {
     pub(crate) work: HashMap<Key, Option<Stamped>>,
     pub(crate) floor: Option<DocVersion>,
     contended: HashMap<(Noun, Key), Instant>,
+    /// By kind of key: whether the last row that was written without being cached was new.
+    new_kinds: HashMap<(Noun, String), bool>,
     bytes: usize,
     /// The epoch that the rows belong to.
     epoch: Epoch,
@@ -101,6 +106,7 @@ impl Default for Rows {
             work: HashMap::new(),
             floor: None,
             contended: HashMap::new(),
+            new_kinds: HashMap::new(),
             bytes: 0,
             epoch: Epoch(0),
         }
@@ -114,13 +120,27 @@ impl Rows {
             && self.contended.get(&(noun, key.clone())).is_some_and(|until| *until > Instant::now())
     }
 
+    /// Returns whether a row that is not cached is probably new: the last one of its kind was.
+    pub(crate) fn is_probably_new(&self, noun: Noun, key: &Key) -> bool {
+        !self.new_kinds.is_empty() && self.new_kinds.get(&(noun, key.kind())).is_some_and(|new| *new)
+    }
+
+    /// Records whether a row that was written without being cached was new.
+    pub(crate) fn record_new(&mut self, noun: Noun, key: &Key, new: bool) {
+        if self.new_kinds.len() > KINDS {
+            self.new_kinds = HashMap::new();
+        }
+        self.new_kinds.insert((noun, key.kind()), new);
+    }
+
     /// Adds payload bytes to the count, and clears the cache when there are too many.
     pub(crate) fn weigh(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         let rows = self.streams.len() + self.documents.len() + self.work.len();
         if rows > ROWS || self.bytes > BYTES {
             let contended = std::mem::take(&mut self.contended);
-            *self = Self { contended, floor: self.floor, epoch: self.epoch, ..Self::default() };
+            let new_kinds = std::mem::take(&mut self.new_kinds);
+            *self = Self { contended, new_kinds, floor: self.floor, epoch: self.epoch, ..Self::default() };
         }
     }
 }

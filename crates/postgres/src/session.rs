@@ -95,6 +95,7 @@ impl Session {
                 Effect::Append { stream, expect, .. }
                 | Effect::Close { stream, expect }
                 | Effect::GuardStream { stream, expect } => self.foresee_stream(rows, stream, *expect),
+                Effect::Put { key, expect: Expect::Any, .. } => self.foresee_put(rows, key),
                 Effect::Put { key, expect, .. }
                 | Effect::Delete { key, expect }
                 | Effect::GuardDocument { key, expect } => self.foresee_document(rows, key, *expect),
@@ -127,6 +128,7 @@ impl Session {
             _ if rows.is_contended(Noun::Stream, key) => return false,
             (None, Expect::Absent) => None,
             (None, Expect::Exact(version)) => Some(guessed(version)),
+            (None, Expect::Any) if rows.is_probably_new(Noun::Stream, key) => None,
             (None, Expect::Any | Expect::Exists) => return false,
         };
         self.load_stream(key.clone(), row);
@@ -145,6 +147,12 @@ impl Session {
         };
         self.load_document(key.clone(), row);
         true
+    }
+
+    /// Fills the slot of a document that is written whatever its version is.
+    fn foresee_put(&mut self, rows: &Rows, key: &Key) -> bool {
+        let new = !rows.documents.contains_key(key) && rows.is_probably_new(Noun::Document, key);
+        self.foresee_document(rows, key, if new { Expect::Absent } else { Expect::Any })
     }
 
     fn foresee_work(&mut self, rows: &Rows, key: &Key, new: bool) -> bool {
@@ -184,6 +192,23 @@ impl Session {
         }
         for event in events {
             self.facts.load_event_id(event.id, Some(event));
+        }
+    }
+
+    /// Records whether the rows that the batches write at any version, and that were not cached, are new.
+    pub(crate) fn record_new(&self, rows: &mut Rows, batches: &[&Batch]) {
+        for effect in batches.iter().flat_map(|batch| batch.effects()) {
+            match effect {
+                Effect::Append { stream, expect: Expect::Any, .. } if !rows.streams.contains_key(stream) => {
+                    let row = self.beliefs.streams.get(stream);
+                    rows.record_new(Noun::Stream, stream, row.is_some_and(Option::is_none));
+                }
+                Effect::Put { key, expect: Expect::Any, .. } if !rows.documents.contains_key(key) => {
+                    let row = self.beliefs.documents.get(key);
+                    rows.record_new(Noun::Document, key, row.is_some_and(Option::is_none));
+                }
+                _ => {}
+            }
         }
     }
 

@@ -89,6 +89,8 @@ impl Engine {
                 return Err(failure.unsent());
             }
         };
+        let decided = batches.get(..count).unwrap_or_default();
+        let _ = self.warm.with(session.epoch(), |rows| session.record_new(rows, decided));
         let flush = Flush::of(&mut session, None, self.flush_setting);
         let ended = Some("COMMIT");
         let sent = self.bounded(&client, flush.send(&db, &self.sql, &session, ended, Vec::new())).await;

@@ -1,11 +1,12 @@
-//! Appends under the guard of a lease, the write of a workflow's step, when the guarded row has changed meanwhile.
+//! Writes that are decided on cached or assumed rows: an assumption that does not hold changes nothing, and the batch is
+//! decided again.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 
 use std::time::Duration;
 
-use tidelock_core::id::{EventType, Owner, QueueName, StreamVersion};
+use tidelock_core::id::{DocVersion, EventType, Owner, QueueName, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -101,4 +102,40 @@ async fn k3_a_step_beside_a_row_that_is_gone_changes_nothing() {
     env.other.execute(&format!("DELETE FROM {}.work", env.schema), &[]).await.unwrap();
     assert!(env.step().await.is_err());
     assert_eq!(env.head_and_events().await, (0, 1));
+}
+
+fn numbered(kind: &str, n: i64) -> Key {
+    Key::new(kind, [n]).unwrap()
+}
+
+fn new_rows(n: i64) -> Batch {
+    let stream = Batch::new().append(&numbered("fresh", n), Expect::Any, [event()]);
+    stream.put(&numbered("fresh", n), Expect::Any, Payload::null())
+}
+
+#[tokio::test]
+async fn t1_rows_of_a_kind_that_was_new_are_assumed_to_be_new() {
+    let env = env().await;
+    for n in 0..3 {
+        let receipt = env.store.apply(new_rows(n)).await.unwrap();
+        assert_eq!(receipt.appended[0].first_version, StreamVersion(0));
+        assert_eq!(receipt.documents[0].version, DocVersion(1));
+    }
+    assert_eq!(env.store.stats().stale, 0);
+}
+
+#[tokio::test]
+async fn t1_a_row_that_is_wrongly_assumed_to_be_new_continues_its_versions() {
+    let env = env().await;
+    env.store.apply(new_rows(0)).await.unwrap();
+    let rival = PostgresStore::open(&common::address(&env.schema), common::options()).await.unwrap();
+    rival.apply(new_rows(1)).await.unwrap();
+    let receipt = env.store.apply(new_rows(1)).await.unwrap();
+    assert_eq!(receipt.appended[0].first_version, StreamVersion(1));
+    assert_eq!(receipt.documents[0].version, DocVersion(2));
+    assert_eq!(env.store.stats().stale, 1);
+    // The kind has existing rows now, so the next one is read first.
+    rival.apply(new_rows(2)).await.unwrap();
+    assert_eq!(env.store.apply(new_rows(2)).await.unwrap().appended[0].first_version, StreamVersion(1));
+    assert_eq!(env.store.stats().stale, 1);
 }
