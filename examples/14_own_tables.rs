@@ -1,7 +1,8 @@
 //! An HTTP service on axum and sqlx that commits a row of its own table, an event and a started workflow run in one transaction.
 //!
 //! Run it without arguments: it starts the service as a child process, kills the child between the writes and the commit, and shows that
-//! nothing is half done. Then it places the order again. It uses the PostgreSQL server of `DATABASE_URL`, or starts a private one.
+//! nothing is half done. Then it places the order again. It uses the PostgreSQL server of `DATABASE_URL`, in the schemas
+//! `tidelock_example` and `tidelock_example_store`, which it drops at the end, or starts a private one.
 //!
 //! `cargo run -p tidelock-examples --example 14_own_tables`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -40,7 +41,10 @@ struct Shop {
 /// Places an order: a row of the user's table, an event, and a run. One commit makes all of them visible.
 async fn place(State(shop): State<Shop>, Path(number): Path<i64>) -> Result<String, Failed> {
     let mut tx = shop.pool.begin().await?;
-    sqlx::query("INSERT INTO shop.orders (number) VALUES ($1)").bind(number).execute(&mut *tx).await?;
+    sqlx::query("INSERT INTO tidelock_example.orders (number) VALUES ($1)")
+        .bind(number)
+        .execute(&mut *tx)
+        .await?;
     let placed = NewEvent::new(EventType::new("Placed")?, Payload::of(&number)?);
     shop.tide.apply_in(&mut tx, Batch::new().append(&orders()?, Expect::Any, [placed])).await?;
     let run = shop.tide.start(ORDER, &number).id(format!("order-{number}")).within(&mut tx).await?;
@@ -78,7 +82,7 @@ impl Shop {
         let pool = PgPoolOptions::new().max_connections(4).connect(url).await?;
         // A server for tests may not flush. Processes are killed here, not machines.
         let options = PostgresOptions { durability: Durability::Relaxed, ..PostgresOptions::default() };
-        let tide = Tidelock::options(url).schema("shop_tidelock").postgres(options).open().await?;
+        let tide = Tidelock::options(url).schema("tidelock_example_store").postgres(options).open().await?;
         Ok(Self { pool, tide })
     }
 
@@ -93,7 +97,8 @@ impl Shop {
 
     /// Prints and returns the number of rows, of events, and whether the run exists.
     async fn count(&self) -> Outcome<(i64, usize, bool)> {
-        let rows = sqlx::query_scalar("SELECT count(*) FROM shop.orders").fetch_one(&self.pool).await?;
+        let rows =
+            sqlx::query_scalar("SELECT count(*) FROM tidelock_example.orders").fetch_one(&self.pool).await?;
         let events = self.tide.store().read_stream(StreamQuery::forward(&orders()?, 10)).await?.events.len();
         let run = self.tide.runs().handle(ORDER, "order-17").status().await.is_ok();
         println!("rows: {rows}, events: {events}, run: {}", if run { "exists" } else { "none" });
@@ -117,9 +122,9 @@ async fn main() -> Outcome<()> {
 async fn prove(url: &str) -> Outcome<()> {
     let shop = Shop::open(url).await?;
     for sql in [
-        "DROP SCHEMA IF EXISTS shop CASCADE",
-        "CREATE SCHEMA shop",
-        "CREATE TABLE shop.orders (number bigint)",
+        "DROP SCHEMA IF EXISTS tidelock_example CASCADE",
+        "CREATE SCHEMA tidelock_example",
+        "CREATE TABLE tidelock_example.orders (number bigint)",
     ] {
         sqlx::query(sql).execute(&shop.pool).await?;
     }
@@ -138,7 +143,7 @@ async fn prove(url: &str) -> Outcome<()> {
 impl Shop {
     async fn shielded(self) -> Outcome<()> {
         self.tide.close().await;
-        for sql in ["DROP SCHEMA shop CASCADE", "DROP SCHEMA shop_tidelock CASCADE"] {
+        for sql in ["DROP SCHEMA tidelock_example CASCADE", "DROP SCHEMA tidelock_example_store CASCADE"] {
             sqlx::query(sql).execute(&self.pool).await?;
         }
         Ok(())

@@ -65,6 +65,9 @@ impl SqliteStore {
         let batch = batch.clone().submitted_in(self.epoch());
         let failed = |failure: Failure| ApplyError::not_decided(StoreError::from(failure), batch.id());
         self.check_file(tx).map_err(|e| ApplyError::not_decided(e, batch.id()))?;
+        if tx.is_autocommit() {
+            return Err(ApplyError::not_decided(ended(), batch.id()));
+        }
         open::add_functions(tx).map_err(|e| failed(e.into()))?;
         tx.execute_batch("SAVEPOINT tidelock_batch").map_err(|e| failed(e.into()))?;
         let verdict = self.decide_in(tx, &batch);
@@ -107,4 +110,10 @@ impl SqliteStore {
         let detail = format!("it is on {found}, and the store is the file {}", self.path().display());
         Err(StoreError::new(StoreErrorKind::ForeignTransaction, what, detail))
     }
+}
+
+/// Returns the error for a transaction that SQLite or the caller has ended: the batch would commit alone.
+fn ended() -> StoreError {
+    let detail = "the transaction is over: an earlier error or statement ended it; begin another one";
+    StoreError::new(StoreErrorKind::Invalid, "cannot apply a batch in a transaction of rusqlite", detail)
 }

@@ -57,12 +57,13 @@ impl Tidelock {
         Self::options(url).open().await
     }
 
-    /// Opens the store that `TIDELOCK_STORE` names, or else `DATABASE_URL`, as the command line does.
+    /// Opens the store that `TIDELOCK_STORE` names, or else `DATABASE_URL`, as the command line does. `TIDELOCK_SCHEMA` names
+    /// the schema of a PostgreSQL store.
     ///
     /// # Errors
     /// As [`open`](Self::open), and when neither variable is set.
     pub async fn from_env() -> Result<Self, Error> {
-        Self::open(&open::from_env(|name| std::env::var(name).ok())?).await
+        open::from_env(|name| std::env::var_os(name))?.open().await
     }
 
     /// Prepares to open the store of a URL with options.
@@ -137,7 +138,8 @@ impl Tidelock {
     }
 
     /// Acquires the lock of a key in this process, in the order of arrival. Declare a
-    /// [`LockClass`](tidelock_core::lock::LockClass) for ranks and modes.
+    /// [`LockClass`](tidelock_core::lock::LockClass) for ranks and modes. The keys of a class are separate from those of this
+    /// method, even if their names are equal.
     ///
     /// # Errors
     /// [`Error`] when the key is invalid, this task already holds the lock, or the wait would be a deadlock.
@@ -181,7 +183,8 @@ impl Tidelock {
         Service::new(self.clone())
     }
 
-    /// Closes the store after all accepted writes. Every later operation fails with `Closed`.
+    /// Closes the store after all accepted writes. Every later operation of any handle fails with `Closed`. A memory store, or
+    /// a store that was passed as a [`SharedStore`], has nothing to close.
     pub async fn close(self) {
         self.backend.close().await;
     }

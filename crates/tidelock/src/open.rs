@@ -1,5 +1,7 @@
 //! Opening a store by its URL.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::sync::Arc;
 
 use tidelock_core::store::{MemoryStore, SharedStore};
@@ -32,7 +34,7 @@ impl Backend {
 
 /// Options of a store that is about to be opened, see [`Tidelock::options`].
 #[must_use = "nothing is opened before open() is awaited"]
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct OpenOptions {
     url: String,
     schema: Option<String>,
@@ -94,6 +96,14 @@ impl OpenOptions {
     }
 }
 
+impl fmt::Debug for OpenOptions {
+    /// Shows no URL, which may contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = StoreUrl::parse(&self.url).map_err(|_| "invalid");
+        f.debug_struct("OpenOptions").field("url", &url).field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
 /// Returns the error for a backend that is not compiled in.
 #[cfg(not(all(feature = "sqlite", feature = "postgres")))]
 fn missing(feature: &str) -> tidelock_core::error::InvalidInput {
@@ -105,11 +115,23 @@ fn missing(feature: &str) -> tidelock_core::error::InvalidInput {
 
 /// The variables that name the store, in order of precedence.
 const VARIABLES: [&str; 2] = ["TIDELOCK_STORE", "DATABASE_URL"];
+/// The variable that names the schema of a PostgreSQL store.
+const SCHEMA: &str = "TIDELOCK_SCHEMA";
 
-/// Returns the URL that the environment names.
-pub(crate) fn from_env(read: impl Fn(&str) -> Option<String>) -> Result<String, Error> {
-    let found = VARIABLES.iter().find_map(|name| read(name).filter(|url| !url.is_empty()));
-    found.ok_or_else(|| invalid("", "neither TIDELOCK_STORE nor DATABASE_URL is set; set one of them").into())
+/// Returns the options that the environment names.
+pub(crate) fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<OpenOptions, Error> {
+    let text =
+        |name: &'static str| match read(name).filter(|value| !value.is_empty()).map(OsString::into_string) {
+            None => Ok(None),
+            Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(_)) => Err(invalid("", &format!("the value of {name} is not UTF-8; correct it"))),
+        };
+    for name in VARIABLES {
+        if let Some(url) = text(name)? {
+            return Ok(OpenOptions { schema: text(SCHEMA)?, ..OpenOptions::new(&url) });
+        }
+    }
+    Err(invalid("", "neither TIDELOCK_STORE nor DATABASE_URL is set; set one of them").into())
 }
 
 impl From<MemoryStore> for Tidelock {
@@ -144,10 +166,33 @@ mod tests {
 
     #[test]
     fn the_environment_names_the_store() {
-        let both = |name: &str| Some(format!("of {name}"));
-        assert_eq!(from_env(both).unwrap(), "of TIDELOCK_STORE");
-        let other = |name: &str| Some(if name == "DATABASE_URL" { "d" } else { "" }.to_owned());
-        assert_eq!(from_env(other).unwrap(), "d");
+        let named = |name: &str| Some(OsString::from(format!("of {name}")));
+        let both = from_env(named).unwrap();
+        assert_eq!(
+            (both.url.as_str(), both.schema.as_deref()),
+            ("of TIDELOCK_STORE", Some("of TIDELOCK_SCHEMA"))
+        );
+        let other = |name: &str| Some(if name == "DATABASE_URL" { "d" } else { "" }.into());
+        let other = from_env(other).unwrap();
+        assert_eq!((other.url.as_str(), other.schema), ("d", None));
         assert!(from_env(|_| None).unwrap_err().to_string().contains("DATABASE_URL"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_that_is_not_text_is_not_passed_over() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let read = |name: &str| {
+            Some(if name == "TIDELOCK_STORE" { OsString::from_vec(vec![0xff]) } else { "d".into() })
+        };
+        assert!(from_env(read).unwrap_err().to_string().contains("TIDELOCK_STORE"));
+    }
+
+    #[test]
+    fn options_show_no_password() {
+        for url in ["postgres://ann:secret@host/db", "mysql://ann:secret@host/db"] {
+            let shown = format!("{:?}", OpenOptions::new(url));
+            assert!(!shown.contains("secret"), "{shown}");
+        }
     }
 }

@@ -29,6 +29,7 @@ impl StoreUrl {
     /// [`InvalidInput::Name`] for another scheme or an empty path. The error does not contain the URL, because it may
     /// contain a password.
     pub fn parse(text: &str) -> Result<Self, InvalidInput> {
+        let text = text.trim();
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(postgres(text));
         }
@@ -36,7 +37,7 @@ impl StoreUrl {
             Some(("memory" | "mem", _)) => return Ok(Self::Memory),
             Some(("sqlite", rest)) => rest.strip_prefix("//").unwrap_or(rest),
             // One letter is a Windows drive, not a scheme.
-            Some((scheme, _)) if scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
+            Some((scheme, rest)) if scheme.len() > 1 && (is_scheme(scheme) || rest.starts_with("//")) => {
                 let reason = "expected postgres://…, sqlite:PATH, memory: or a plain path";
                 return Err(invalid(scheme, reason));
             }
@@ -59,6 +60,10 @@ impl fmt::Debug for StoreUrl {
             }
         }
     }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
 fn postgres(text: &str) -> StoreUrl {
@@ -88,11 +93,19 @@ mod tests {
             ("app.db", file("app.db")),
             ("sqlite:app.db", file("app.db")),
             ("sqlite:///var/app.db", file("/var/app.db")),
+            (" sqlite:app.db\n", file("app.db")),
+            ("./a:b.db", file("./a:b.db")),
             (r"C:\app.db", file(r"C:\app.db")),
         ] {
             assert_eq!(StoreUrl::parse(text).unwrap(), url, "{text}");
         }
-        for text in ["", "sqlite:", "mysql://root:secret@host/db"] {
+        for text in [
+            "",
+            "sqlite:",
+            "mysql://root:secret@host/db",
+            "postgresql+ssl://root:secret@host/db",
+            "my_sql://root:secret@host",
+        ] {
             let error = StoreUrl::parse(text).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }

@@ -313,7 +313,9 @@ impl<O> PendingStart<O> {
     /// [`WorkflowError::Taken`] when another run has the id, and [`WorkflowError::Write`] for any other failure of the batch.
     pub fn finish(self, applied: Result<Receipt, ApplyError>) -> Result<RunHandle<O>, WorkflowError> {
         let Err(error) = applied else { return Ok(self.handle) };
-        if let Some(Refusal::Document { found, .. }) = error.refusal()
+        // A precondition of the caller's own effects may have failed instead.
+        if let Some(Refusal::Document { key, found, .. }) = error.refusal()
+            && *key == keys::run(&self.new.id)?
             && let DocumentFound::Present(document) = &**found
         {
             same(&self.new, &document.value.parse()?)?;

@@ -26,6 +26,25 @@ pub struct ServiceHandle {
     pub(super) outboxes: Vec<(&'static str, WorkerHandle<OutboxEngine>)>,
     pub(super) leaders: Vec<Leading>,
     pub(super) housekeeping: Option<HousekeepingHandle>,
+    #[cfg(feature = "server")]
+    inspectors: Inspectors,
+}
+
+/// The inspectors of a service, whose endless responses end with it.
+#[cfg(feature = "server")]
+#[derive(Clone, Debug, Default)]
+struct Inspectors(std::sync::Arc<std::sync::Mutex<Vec<tidelock_server::Server>>>);
+
+#[cfg(feature = "server")]
+impl Inspectors {
+    fn add(&self, server: tidelock_server::Server) {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(server);
+    }
+
+    fn end(&self) {
+        let servers = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        servers.iter().for_each(tidelock_server::Server::end);
+    }
 }
 
 /// The counters of a service at its end, in this process. `None` where it had no such worker.
@@ -58,6 +77,8 @@ impl ServiceHandle {
             outboxes: Vec::new(),
             leaders: Vec::new(),
             housekeeping: None,
+            #[cfg(feature = "server")]
+            inspectors: Inspectors::default(),
         }
     }
 
@@ -68,9 +89,16 @@ impl ServiceHandle {
     }
 
     /// Waits for SIGTERM or Ctrl-C, for example as the shutdown signal of an HTTP server. A program that cannot listen for
-    /// a signal waits for the other one.
+    /// a signal waits for the other one. Then the live views of the [`inspector`](Self::inspector) end, for which the server
+    /// would wait otherwise.
     pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        signals()
+        #[cfg(feature = "server")]
+        let inspectors = self.inspectors.clone();
+        async move {
+            signals().await;
+            #[cfg(feature = "server")]
+            inspectors.end();
+        }
     }
 
     /// Waits until the service is quiescent: every event is handled and projected, and no firing, run or delivery is due or
@@ -124,11 +152,15 @@ impl ServiceHandle {
         }
     }
 
-    /// Returns the routes of the inspector and the HTTP API, for `Router::nest`. It shows the locks of this process.
+    /// Returns the routes of the inspector and the HTTP API, for `Router::nest`. It shows the locks of this process. Its live
+    /// views end with [`stopped`](Self::stopped) and [`shutdown`](Self::shutdown).
     #[cfg(feature = "server")]
     pub fn inspector(&self, options: tidelock_server::ServerOptions) -> axum::Router {
-        let server = tidelock_server::Server::new(self.tide.store().clone(), options);
-        server.locks(self.tide.locks()).router()
+        let server =
+            tidelock_server::Server::new(self.tide.store().clone(), options).locks(self.tide.locks());
+        let routes = server.router();
+        self.inspectors.add(server);
+        routes
     }
 
     /// Stops gracefully and returns the counters. Schedules stop first, so that nothing new begins; then reactions,
@@ -139,6 +171,10 @@ impl ServiceHandle {
     /// Dropping the future stops everything at once.
     pub async fn shutdown(self) -> ServiceReport {
         let Self { schedules, reactions, projections, workflows, outboxes, leaders, housekeeping, .. } = self;
+        #[cfg(feature = "server")]
+        let inspectors = self.inspectors;
+        #[cfg(feature = "server")]
+        inspectors.end();
         let mut report = ServiceReport::default();
         if let Some(schedules) = schedules {
             report.schedules = Some(schedules.shutdown().await);

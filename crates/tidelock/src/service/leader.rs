@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -11,7 +11,7 @@ use tidelock_core::error::InvalidInput;
 use tidelock_core::failure::Failure;
 use tidelock_core::id::{Fence, Owner};
 use tidelock_core::key::Key;
-use tidelock_core::lease::{LeaseError, LeaseGuard};
+use tidelock_core::lease::{LeaseError, LeaseGuard, LostReason};
 use tidelock_core::runtime::backoff::Backoff;
 use tidelock_core::store::Batch;
 use tokio::task::JoinHandle;
@@ -33,28 +33,46 @@ type Handler = Arc<dyn Fn(Leadership) -> BoxFuture<'static, Result<(), Failure>>
 
 /// The leadership of this process, passed to the handler of [`Service::leader`](crate::Service::leader).
 #[derive(Clone, Debug)]
-pub struct Leadership(Arc<LeaseGuard>);
+pub struct Leadership {
+    /// Only the election holds the guard, so that a clone that outlives the handler does not keep the lease.
+    guard: Weak<LeaseGuard>,
+    key: Key,
+    fence: Fence,
+    token: CancellationToken,
+}
 
 impl Leadership {
+    fn of(guard: &Arc<LeaseGuard>) -> Self {
+        let (key, fence, token) = (guard.key().clone(), guard.fence(), guard.token());
+        Self { guard: Arc::downgrade(guard), key, fence, token }
+    }
+
     /// Returns the fencing token. It is higher than that of every earlier leader.
     #[must_use]
     pub fn fence(&self) -> Fence {
-        self.0.fence()
+        self.fence
     }
 
     /// Adds the precondition that this process still leads. Without it, a write may land after another process has taken
     /// over.
     ///
     /// # Errors
-    /// [`LeaseError::Lost`] when the lease is known to be lost.
+    /// [`LeaseError::Lost`] when the lease is known to be lost, or the handler has ended.
     pub fn guard(&self, batch: Batch) -> Result<Batch, LeaseError> {
-        self.0.guard(batch)
+        match self.guard.upgrade() {
+            Some(guard) => guard.guard(batch),
+            None => Err(LeaseError::Lost {
+                key: self.key.clone(),
+                fence: self.fence,
+                reason: LostReason::Released,
+            }),
+        }
     }
 
     /// Returns a token that is cancelled before another process can lead, for work in other tasks.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
-        self.0.token()
+        self.token.clone()
     }
 }
 
@@ -176,7 +194,8 @@ impl Election {
     /// Runs the handler until it returns, the lease is lost, or the service stops. Then the lease is released.
     async fn lead(&self, guard: LeaseGuard) -> Result<(), Failure> {
         let guard = Arc::new(guard);
-        let handler = AssertUnwindSafe(async { (self.handler)(Leadership(Arc::clone(&guard))).await });
+        let lead = Leadership::of(&guard);
+        let handler = AssertUnwindSafe(async { (self.handler)(lead).await });
         let ended = tokio::select! {
             biased;
             () = self.stopping.cancelled() => Ok(()),
@@ -186,7 +205,7 @@ impl Election {
                 Err(_) => Err(Failure::new("the handler panicked")),
             },
         };
-        // A clone that the handler passed to another task releases the lease when it is dropped there.
+        // A clone that guards a batch right now releases the lease when it has done so.
         if let Some(guard) = Arc::into_inner(guard) {
             let released = tokio::time::timeout(RELEASE, guard.release()).await;
             if let Ok(Err(error)) = released {
