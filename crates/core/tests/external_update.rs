@@ -101,7 +101,7 @@ async fn attempts_are_bounded() {
     };
     let result: Result<(), UpdateError<io::Error>> =
         external_update::update(&options, &term, async || Ok(()), async |_| Ok(()), push).await;
-    let error = result.expect_err("rejected for ever");
+    let error = result.expect_err("every attempt is rejected");
     assert!(
         matches!(&error, UpdateError::Rejected { attempts: 3, reason, .. } if reason == "stale"),
         "{error}"

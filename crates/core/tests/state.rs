@@ -73,7 +73,7 @@ async fn s11_time_that_is_up_while_the_write_is_under_way_is_unknown_and_the_id_
     let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
     let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
     assert_eq!(error.outcome(), Outcome::Unknown(Some(*id)));
-    assert!(slow.operation(*id).await.unwrap().is_some(), "the id tells that it was applied");
+    assert!(slow.operation(*id).await.unwrap().is_some(), "the record of the id shows that it was applied");
     slow.gate.notify_one();
     assert_eq!(record.get().await.unwrap(), 1);
 }

@@ -72,7 +72,7 @@ impl Job {
         };
         if let Err(error) = ended {
             let row = &self.grant.row.key;
-            tracing::error!(target: SCHEDULE, %row, %error, "a task cannot be worked on; it is put off");
+            tracing::error!(target: SCHEDULE, %row, %error, "task execution failed and was deferred");
             drop(self.work.commit(Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await);
         }
     }

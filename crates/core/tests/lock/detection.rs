@@ -91,7 +91,7 @@ fn l15_a_cycle_is_told_to_one_and_the_other_goes_on() {
     });
     assert!(a.poll().is_pending() && b.poll().is_pending());
     assert!(b.poll().is_pending(), "b waits for x");
-    let Poll::Ready(text) = a.poll() else { panic!("a closes the cycle and hears of it") };
+    let Poll::Ready(text) = a.poll() else { panic!("a closes the cycle and gets the error") };
     assert!(text.starts_with("deadlock: scope "), "{text}");
     assert!(text.contains(r#"thing("y")"#) && text.contains(r#"thing("x")"#), "{text}");
     assert_eq!(b.poll(), Poll::Ready(()));

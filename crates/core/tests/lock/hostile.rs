@@ -314,7 +314,7 @@ fn calls_that_wait_for_each_other_are_told() {
     assert!(one.poll().is_pending());
     let Poll::Ready(Err(error)) = other.poll() else { panic!("a silent hang") };
     assert!(error.to_string().starts_with("deadlock: "), "{error}");
-    assert!(matches!(one.poll(), Poll::Ready(Err(_))), "an error reaches everybody who shares the call");
+    assert!(matches!(one.poll(), Poll::Ready(Err(_))), "every caller that shares the call gets the error");
 }
 
 #[test]

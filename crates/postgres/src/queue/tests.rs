@@ -107,5 +107,5 @@ async fn one_of_a_crowd_takes_no_flush_for_itself() {
     queue.push(Task("a", vec![1], one)).await.expect("open");
     let alone = queue.take(MOST).await.expect("one waits");
     queue.finish(&alone, 1, false);
-    assert!(queue.place(vec![1]).is_some(), "nobody else came: it may go alone");
+    assert!(queue.place(vec![1]).is_some(), "no other task came: it may go alone");
 }

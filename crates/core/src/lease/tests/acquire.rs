@@ -52,7 +52,7 @@ async fn a_dropped_guard_releases_in_the_background() {
     let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
     let token = held.token();
     drop(held);
-    assert!(token.is_cancelled(), "nobody works under it any more");
+    assert!(token.is_cancelled(), "no task works under the lease");
     until("it is released", async || view_of(&store, &lock).await.is_none()).await;
 }
 
@@ -89,7 +89,7 @@ async fn a_thief_fences_the_holder_and_leaves_its_reason() {
     let thief = tokio::spawn(asked(&store, &lock, "thief").steal("it hangs")).await.unwrap().unwrap();
     let refused = store.apply(Batch::new().guard_lease(held.lease())).await.unwrap_err();
     assert!(matches!(refused.refusal(), Some(Refusal::Fenced { .. })), "{refused}");
-    let lost = in_time("the holder is told", held.lost()).await;
+    let lost = in_time("the holder is notified", held.lost()).await;
     assert_eq!(lost, LostReason::Taken { by: thief.owner().clone(), fence: thief.fence() });
     let view = view_of(&store, &lock).await.unwrap();
     assert_eq!(view.note, None, "a note goes with its holder");
@@ -100,7 +100,7 @@ async fn a_thief_fences_the_holder_and_leaves_its_reason() {
     assert!(matches!(error, LeaseError::Lost { reason: LostReason::Taken { .. }, .. }), "{error}");
     assert!(!thief.is_lost(), "the release of the robbed changes nothing");
     thief.release().await.unwrap();
-    let waiter = in_time("the line goes on", behind).await.unwrap().unwrap();
+    let waiter = in_time("the queue continues", behind).await.unwrap().unwrap();
     assert!(view_of(&store, &lock).await.unwrap().stolen.is_some(), "the record stays");
     drop(waiter);
 }
@@ -194,7 +194,7 @@ async fn a_future_dropped_before_it_hears_of_its_grant_holds_nothing() {
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("l"));
     faulty.stopped.store(true, Ordering::SeqCst);
     let task = tokio::spawn(asked(&store, &lock, "one").try_acquire());
-    until("the claim was granted, and nobody has heard of it", async || {
+    until("the claim was granted, and its waiter was not polled", async || {
         faulty.stopped_claims.load(Ordering::SeqCst) == 1
     })
     .await;

@@ -135,7 +135,7 @@ async fn a_holder_learns_with_its_next_renewal_that_its_row_is_gone() {
     let held = asked(&store, &lock, "one").ttl(SHORT).try_acquire().await.unwrap();
     let remove = Batch::new().operate(Selection::Keys(vec![held.lease().key.clone()]), Operation::Remove);
     store.apply(remove).await.unwrap();
-    assert_eq!(in_time("it is told", held.lost()).await, LostReason::Revoked);
+    assert_eq!(in_time("the holder is notified", held.lost()).await, LostReason::Revoked);
 }
 
 #[tokio::test]

@@ -228,7 +228,7 @@ fn c3_fires_during_a_run_are_queued_or_skipped() {
     assert_eq!(
         outage.runs("2026-01-01T00:09:00Z"),
         ["2026-01-01T00:09"],
-        "nobody was there: that is caught up"
+        "no scheduler ran: the firing is caught up"
     );
     let mut missed = Looked { busy, overlap: Overlap::Skip, ..Looked::new("* * * * *", begin) };
     assert_eq!(missed.runs("2026-01-01T00:07:00Z"), ["2026-01-01T00:07"], "what came after it is no overlap");

@@ -121,7 +121,7 @@ fn without_types_everything_counts_but_what_is_internal() {
         typed("Placed").wants(&event(1, "a", "Placed")) && !typed("Placed").wants(&event(1, "a", "Paid"))
     );
     assert!(typed("tidelock.state-changed").wants(&event(1, "a", "tidelock.state-changed")));
-    assert!(!typed(ROUTED).wants(&event(1, "a", ROUTED)), "a copy would be copied for ever");
+    assert!(!typed(ROUTED).wants(&event(1, "a", ROUTED)), "a copy would be copied without end");
     let ranged = Interest { types: vec![], streams: Some(KeyPrefix::kind("cart")) };
     assert!(!ranged.wants(&event(1, "a", "Placed")));
 }

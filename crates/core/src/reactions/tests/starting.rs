@@ -84,8 +84,10 @@ async fn rows_of_reactions_that_are_not_known_here_are_put_off() {
     store.apply(Batch::new().enqueue(NewWork::standing(job, queue()))).await.unwrap();
     let running = reactions(&store).with(noting("known").queue(queue())).start().await.unwrap();
     let now = store.now().await.unwrap();
-    until("it is put off", async || row(&store, "unknown", &stream).await.due.is_some_and(|due| due > now))
-        .await;
+    until("the row is deferred", async || {
+        row(&store, "unknown", &stream).await.due.is_some_and(|due| due > now)
+    })
+    .await;
     let row = row(&store, "unknown", &stream).await;
     assert_eq!((row.attempts, row.blocked), (0, None), "it is not its fault");
     assert_eq!(noted(&store).await, [0, 0]);
