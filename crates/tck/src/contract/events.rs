@@ -163,7 +163,7 @@ pub async fn e7_a_closed_stream_refuses_appends(env: &Env) {
     env.pass(secs(5));
     env.other.done(Batch::new().close(&stream, Expect::Any)).await;
     assert_eq!(env.store.stream(&stream).await.unwrap(), Some(closed), "closed once, at the first instant");
-    assert_eq!(env.store.history(&stream).await.len(), 2, "what was said stays");
+    assert_eq!(env.store.history(&stream).await.len(), 2, "the events remain");
 }
 
 /// A stream may be closed before its first event. It is then a tombstone and does not exist.

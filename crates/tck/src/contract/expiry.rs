@@ -37,7 +37,7 @@ pub async fn t11_expired_documents_are_absent_for_everyone(env: &Env) {
         assert!(matches!(merge, Refusal::NotFound { .. }), "{merge:?}");
     }
     let receipt = env.other.done(Batch::new().put(&k, Expect::Absent, number(2))).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(2), "the version goes on");
+    assert_eq!(receipt.documents[0].version, DocVersion(2), "the version continues");
     env.pass(secs(1_000));
     assert!(env.store.doc(&k).await.is_some(), "a new write without an end has none");
 }
@@ -114,11 +114,11 @@ pub async fn t11_versions_never_restart_after_a_sweep(env: &Env) {
     let receipt = env.other.done(Batch::new().delete(&k, Expect::Any)).await;
     assert_eq!(receipt.documents[0].version, DocVersion(6));
     let receipt = env.other.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(7), "whoever looked before conflicts for ever");
+    assert_eq!(receipt.documents[0].version, DocVersion(7), "an older read always conflicts");
     let receipt = env.store.done(Batch::new().put(&other, Expect::Absent, number(1))).await;
     assert!(
         receipt.documents[0].version > DocVersion(6),
-        "the same holds for every key: nobody knows which were swept"
+        "the same holds for every key, because swept keys are not recorded"
     );
 }
 

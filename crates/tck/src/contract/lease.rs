@@ -22,7 +22,7 @@ pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
             assert_eq!(
                 denied.unwrap_err(),
                 ClaimDenied::Held(held.clone()),
-                "the loser hears who holds it until when"
+                "the error names the holder and its expiry"
             );
         }
         assert_eq!(env.store.row(&lock).await.attempts, 1);
@@ -330,6 +330,6 @@ pub async fn k7_fences_rise_over_the_whole_store(env: &Env) {
         };
         assert!(grant.fence > last, "grant {i}: {} after {last}", grant.fence);
         last = grant.fence;
-        let _ = conn.lock("nobody", &key("k7-0")).await;
+        let _ = conn.lock("another", &key("k7-0")).await;
     }
 }

@@ -330,11 +330,11 @@ pub async fn t13_what_was_acknowledged_survives_a_restart(env: &Env) {
     assert_eq!(Dump::of(&store).await, before);
     store.done(Batch::new().guard_lease(&lease.lease())).await;
     let next = store.lock("v", &key("t13-lock")).await.unwrap();
-    assert!(next.fence > lease.fence, "fences go on rising");
+    assert!(next.fence > lease.fence, "fences keep rising");
     let receipt = store.done(Batch::new().append(&k, at(2), events(1))).await;
-    assert!(receipt.appended[0].first_position > before.events[2].position, "positions go on rising");
+    assert!(receipt.appended[0].first_position > before.events[2].position, "positions keep rising");
     let receipt = store.done(Batch::new().put(&key("t13-gone"), Expect::Absent, number(1))).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(3), "versions go on");
+    assert_eq!(receipt.documents[0].version, DocVersion(3), "versions continue");
     let row = store.done(enqueue(job("t13-c"))).await;
     assert_eq!(row.at, env.now());
     assert!(store.row(&key("t13-c")).await.seq > store.row(&key("t13-a")).await.seq);

@@ -173,7 +173,7 @@ pub async fn s8_deltas_on_nothing_create_nothing(env: &Env) {
     assert_eq!(
         receipt.documents[0].version,
         DocVersion(3),
-        "asked for, it is created and the version goes on"
+        "the document is created on request, and its version continues"
     );
     assert_eq!(env.other.value(&key("s8-deleted")).await, Some(json!({ "n": 2 })));
 }

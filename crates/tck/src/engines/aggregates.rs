@@ -196,7 +196,7 @@ pub async fn e3_a_stale_memory_says_neither_no_nor_nothing(env: &Env) {
     receive(&there, "e3", 7).await;
     let restock = |stock: &Stock| Ok::<_, String>(if stock.left == 7 { vec![Counted] } else { vec![] });
     let done = here.execute("e3", restock).await.unwrap();
-    assert_eq!(done.appended, 1, "nothing to do was said of an older state");
+    assert_eq!(done.appended, 1, "the empty decision was made on an older state");
 }
 
 /// Several streams and a document change in one commit or not at all. Streams that were only read must be unchanged.
@@ -423,7 +423,7 @@ pub async fn e8_old_events_fold_through_new_code(env: &Env) {
     assert_eq!(today.state.0.0, ["1 kg", "2 kg", "3 t"], "a new event is not taken for an old one");
     env.other.done(Batch::new().append(&stream, Expect::Any, [old("Counted", json!(null))])).await;
     let Err(EventsError::Undecodable { version, event_type, .. }) = engine.load::<Strict>("e8").await else {
-        panic!("nobody knows the type")
+        panic!("the type is unknown")
     };
     assert_eq!((version, event_type.as_str()), (StreamVersion(3), "Counted"));
     assert_eq!(engine.load::<Lenient>("e8").await.unwrap().state.0.0.len(), 3);

@@ -207,7 +207,7 @@ pub async fn e7_books_look_into_inboxes(env: &Env) {
     let even = Key::new("hall", [0]).unwrap();
     until("the other key is handled", async || noted(&env.store, "e7-gathers", &even).await.len() == 2).await;
     let odd = Key::new("hall", [1]).unwrap();
-    until("the row has been told", async || {
+    until("the row has been notified", async || {
         pending(&events, "in").await == [("e7-gathers".to_owned(), odd.clone(), PendingReason::Worker)]
     })
     .await;

@@ -177,7 +177,7 @@ pub async fn w13_a_sleep_that_is_added_takes_no_others_place(env: &Env) {
     driving.shutdown().await;
     let driving = worker(&env.store).register(WAIT, new).start().await.unwrap();
     env.pass(secs(3_600));
-    until("it is put off", async || match there.show("r").await.unwrap().doing {
+    until("the run is suspended", async || match there.show("r").await.unwrap().doing {
         RunActivity::PutOff { reason, .. } => {
             reason.contains("TL1016") && reason.contains("given something else")
         }

@@ -272,7 +272,7 @@ pub async fn t4_a_transaction_deletes(env: &Env) {
     let gone = gone.await.unwrap();
     assert!(matches!(gone.outcome, Did::Committed { .. }));
     assert_eq!((gone.result, here.read().await.unwrap()), (0, None));
-    assert_eq!(add(&there, 5).await.result, 5, "it begins anew");
+    assert_eq!(add(&there, 5).await.result, 5, "it starts from the default");
 }
 
 /// A value that cannot be encoded fails alone: other mutations in the same write succeed. Documents only.

@@ -134,7 +134,7 @@ pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
         run.signal(GO, &more).await.unwrap();
     }
     let driving = worker(&env.store).register(WAIT, code).start().await.unwrap();
-    until("it has begun anew three times", async || there.show("r").await.unwrap().generation == 3).await;
+    until("the run has restarted three times", async || there.show("r").await.unwrap().generation == 3).await;
     run.signal(GO, &0).await.unwrap();
     assert_eq!(run.result().await.unwrap(), 6);
     assert_eq!(there.steps("r").await.unwrap().iter().filter(|step| step.kind == "step").count(), 1);
@@ -300,7 +300,7 @@ pub async fn w18_once_under_a_key_is_once_over_all(env: &Env) {
             }
         });
         let paid = paid.await;
-        assert!(paid.iter().all(|who| *who == paid[0]), "all hear the same: {paid:?}");
+        assert!(paid.iter().all(|who| *who == paid[0]), "all callers get the same result: {paid:?}");
         assert_eq!(env.store.value(&account).await.unwrap()["paid"], connections);
     }
     let failed = once(&env.store.0, "bad", async || Err::<(Batch, u32), _>(Failure::new("no"))).await;

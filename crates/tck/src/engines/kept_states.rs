@@ -189,7 +189,7 @@ pub async fn e2_the_first_look_at_a_tag_is_the_condition(env: &Env) {
         }
         Ok::<_, EventsError>(free)
     });
-    assert!(!sold.await.unwrap(), "somebody else was faster");
+    assert!(!sold.await.unwrap(), "another unit has sold the seat");
     let taken = events.together(|unit| async move { unit.tagged(tag).await }).await.unwrap();
     assert_eq!(taken.len(), 1, "a seat is sold once");
 }
@@ -405,7 +405,7 @@ pub async fn e1_nothing_is_doubled_after_a_truncation(env: &Env) {
         store.armed.store(true, Ordering::SeqCst);
         if command {
             let done = events.execute(id.as_str(), |_: &Ledger| Ok::<_, String>([Booked { n: 3 }])).await;
-            assert!(done.is_err(), "nobody knows: its event is gone");
+            assert!(done.is_err(), "the outcome is unknown, because the event is gone");
         } else {
             events.append::<Ledger>(id.as_str(), [Booked { n: 3 }]).await.unwrap();
         }
@@ -428,7 +428,9 @@ pub async fn e1_the_wait_for_a_turn_counts(env: &Env) {
     };
     gate.arrived().await;
     let second = tokio::time::timeout(secs(60), events.execute("turn", command)).await;
-    let Ok(Err(ExecuteError::Events(error))) = second else { panic!("it waits for ever: {second:?}") };
+    let Ok(Err(ExecuteError::Events(error))) = second else {
+        panic!("the command has a time limit: {second:?}")
+    };
     assert_eq!((error.code().as_str(), error.outcome()), ("TL0812", Outcome::NotApplied), "{error}");
     gate.open();
     assert!(first.await.unwrap());

@@ -205,7 +205,7 @@ pub async fn r6_a_parked_event_is_replayed(env: &Env) {
     env.store.done(Batch::new().append(&stream, Expect::Any, events(4))).await;
     let running = start(&env.store, parking).await;
     assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 });
-    assert_eq!(noted(&env.store, "r6-park", &stream).await, [0, 2, 3], "the key goes on");
+    assert_eq!(noted(&env.store, "r6-park", &stream).await, [0, 2, 3], "the key continues");
     let operator = operator(env);
     let parked = operator.parked("r6-park", Page::first(9)).await.unwrap().rows;
     assert_eq!((parked.len(), &parked[0].key, parked[0].attempts), (1, &stream, 2));

@@ -218,7 +218,7 @@ pub async fn r7_a_new_version_is_built_beside_the_old_one(env: &Env) {
     let early = rows.swap_to(2).await;
     assert!(matches!(early, Err(ProjectionsError::Behind { version: 2, live: 1, .. })), "{early:?}");
     sell(&events, 5).await;
-    until("the old one goes on", async || table(&rows).await == folded(&env.store, 1).await).await;
+    until("the live version continues", async || table(&rows).await == folded(&env.store, 1).await).await;
     assert_eq!(rows.version().await.unwrap(), 1);
     let reading = tokio::spawn({
         let rows = model(&env.store, name);

@@ -325,7 +325,7 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
     gate.let_through(1);
     running.quiesce().await.unwrap();
     let row = env.other.row(&row).await;
-    assert_eq!((row.takeovers, row.attempts), (0, 0), "nobody else has had it since {fence}");
+    assert_eq!((row.takeovers, row.attempts), (0, 0), "no other owner has had it since {fence}");
     assert_eq!((noted(&env.other, "r8-slow", &stream).await, gate.came()), (numbers(1), 1));
     running.shutdown().await;
 }
@@ -362,16 +362,21 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     append(&env.store, &stream, 0).await;
     gate.reached_by(1).await;
     wire.cut();
-    until("the handler is broken off", async || dropped.load(Ordering::SeqCst)).await;
-    until("what it began elsewhere is told", async || token_fired.load(Ordering::SeqCst)).await;
+    until("the handler is aborted", async || dropped.load(Ordering::SeqCst)).await;
+    until("the work that it started elsewhere is cancelled", async || token_fired.load(Ordering::SeqCst))
+        .await;
     let lease = env.other.row(&row_of("r8-cut", &stream)).await.lease.unwrap();
-    assert!(!lease.until.has_come(env.now()), "before anybody else can have the row");
+    assert!(!lease.until.has_come(env.now()), "before another worker can claim the row");
     gate.let_through(9);
     env.pass(ttl * 2);
     let other = start(&env.other, noting("r8-cut").lease_ttl(LEASE)).await;
     other.quiesce().await.unwrap();
     wire.mend();
-    assert_eq!(noted(&env.other, "r8-cut", &stream).await, numbers(1), "once, by whoever took it over");
+    assert_eq!(
+        noted(&env.other, "r8-cut", &stream).await,
+        numbers(1),
+        "once, by the worker that took it over"
+    );
     assert_eq!(running.stats().reactions["r8-cut"].handled, 0);
     running.abort().await;
     other.shutdown().await;

@@ -175,7 +175,7 @@ pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
     .await;
     // A service that stalls for seconds may leave some of its runs to the other one for too long.
     let parked = one.stats().parked + two.stats().parked;
-    assert!(parked < u64::from(RUNS) / 3, "{parked} runs were put off");
+    assert!(parked < u64::from(RUNS) / 3, "{parked} runs were suspended");
     one.shutdown().await;
     two.shutdown().await;
 }

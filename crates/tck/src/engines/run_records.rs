@@ -23,7 +23,7 @@ pub async fn w30_a_panic_that_reads_like_a_dead_worker_stays_a_panic(env: &Env) 
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
     client(&env.store).start(JOB, &0).id("r").await.unwrap();
     for tries in 1..=8 {
-        until("it is put off", async || driving.stats().parked == tries).await;
+        until("the run is suspended", async || driving.stats().parked == tries).await;
         let doing = client(&env.other).show("r").await.unwrap().doing;
         let RunActivity::PutOff { suspension: Suspension::UnfitCode { code, .. }, reason, .. } = &doing
         else {
