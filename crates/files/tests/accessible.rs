@@ -56,7 +56,7 @@ async fn x8_a_directory_that_was_removed_is_missed() {
     fs::remove_dir_all(site.store.path()).unwrap();
     let error = site.refused().await;
     assert_eq!((error.kind, error.code().as_str()), (StoreErrorKind::CannotOpen, "TL0401"), "{error}");
-    assert!(!site.store.path().exists(), "nothing is made in its place");
+    assert!(!site.store.path().exists(), "no new directory is created");
 }
 
 #[tokio::test]

@@ -142,7 +142,7 @@ async fn what_cannot_be_read_is_corrupt_and_names_the_file() {
         assert_eq!(fs::read_to_string(place.file(FILE)).unwrap(), content, "what is damaged is left alone");
         let other = Key::single("other").unwrap();
         place.put(&other, json!(2)).await;
-        assert_eq!(place.read(&other).await.unwrap(), (1, json!(2)), "other documents go on");
+        assert_eq!(place.read(&other).await.unwrap(), (1, json!(2)), "other documents are still served");
     }
 }
 

@@ -175,7 +175,10 @@ async fn in_flight_is_409_or_waits_by_policy() {
     let refused = post(&app, "k", "a").await;
     assert_eq!((refused.status, refused.code()), (StatusCode::CONFLICT, "TL1202".to_owned()));
     assert_eq!(refused.headers["retry-after"], "1");
-    assert!(!refused.text().contains(&std::process::id().to_string()), "who has it is nobody's business");
+    assert!(
+        !refused.text().contains(&std::process::id().to_string()),
+        "the response reveals the owner of the key"
+    );
     assert_eq!(post(&app, "k", "b").await.status, StatusCode::UNPROCESSABLE_ENTITY, "also in flight");
     let waiting = tokio::spawn(async move { post(&patient, "k", "a").await });
     gate.add_permits(1);

@@ -406,7 +406,7 @@ async fn a_deadlock_with_other_programs_costs_another_attempt_and_nothing_else()
         tokio::join!(hold(&one, &site.schema, &a), tokio::time::timeout(POLL * 10, closing)).1.ok();
         two.batch_execute("ROLLBACK").await.unwrap();
         one.batch_execute("COMMIT").await.unwrap();
-        in_time("the store goes on", applying).await.unwrap().unwrap();
+        in_time("the store continues", applying).await.unwrap().unwrap();
         rounds += 1;
         site.proxy.answered("C40P01")
     })

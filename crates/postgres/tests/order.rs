@@ -246,12 +246,12 @@ async fn last_drawn(client: &Client, schema: &str) -> i64 {
 }
 
 /// Waits until a session waits for a lock of this kind.
-async fn somebody_waits(client: &Client, schema: &str, kind: &str) {
+async fn a_session_waits(client: &Client, schema: &str, kind: &str) {
     let sql = format!(
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = $1
             AND (classid = '{schema}.positions'::regclass OR relation = '{schema}.events'::regclass)"
     );
-    until("somebody waits", async || client.query_one(&sql, &[&kind]).await.unwrap().get::<_, i64>(0) > 0)
+    until("a session waits", async || client.query_one(&sql, &[&kind]).await.unwrap().get::<_, i64>(0) > 0)
         .await;
 }
 
@@ -267,10 +267,10 @@ async fn o1_nobody_draws_a_position_before_telling() {
     other.batch_execute(&format!("SELECT {telling}")).await.unwrap();
     let writer = store.clone();
     let writing = tokio::spawn(async move { writer.apply(append(&key("s"), "second")).await });
-    somebody_waits(&other, &schema, "advisory").await;
-    assert_eq!(last_drawn(&other, &schema).await, last, "a position was drawn and nobody knows");
+    a_session_waits(&other, &schema, "advisory").await;
+    assert_eq!(last_drawn(&other, &schema).await, last, "a position was drawn without an advertisement");
     other.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
-    let receipt = in_time("the writer goes on", writing).await.unwrap().unwrap();
+    let receipt = in_time("the writer continues", writing).await.unwrap().unwrap();
     assert_eq!(receipt.last_position().map(|position| position.0), u64::try_from(last + 1).ok());
 }
 
@@ -286,12 +286,12 @@ async fn o1_readers_look_for_writers_after_they_looked_for_events() {
     quick.batch_execute(&format!("BEGIN; LOCK TABLE {schema}.events")).await.unwrap();
     let reader = store.clone();
     let reading = tokio::spawn(async move { log(&reader).await });
-    somebody_waits(&admin, &schema, "relation").await;
+    a_session_waits(&admin, &schema, "relation").await;
     // One writer draws a position. Another one draws the next, and is the first to commit.
     late.batch_execute(&format!("BEGIN; SELECT {schema}.draw_positions(1)")).await.unwrap();
     let append = format!("SELECT {schema}.append({schema}.key('q'), 'Said', '\"quick\"')");
     quick.batch_execute(&format!("{append}; COMMIT")).await.unwrap();
-    assert_eq!(in_time("the reader goes on", reading).await.unwrap(), ["first"]);
+    assert_eq!(in_time("the reader continues", reading).await.unwrap(), ["first"]);
     late.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(log(&store).await, ["first", "quick"]);
 }
@@ -406,7 +406,7 @@ async fn o3_transactions_that_append_nothing_delay_nobody() {
     open(&elsewhere).await.apply_in(&mut stranger, &append(&key("s"), "elsewhere")).await.unwrap();
     for n in 0..50_usize {
         store.apply(append(&key("s"), &n.to_string())).await.unwrap();
-        assert_eq!(log(&other).await.len(), n + 2, "a reader waits for somebody");
+        assert_eq!(log(&other).await.len(), n + 2, "the reader waits for a transaction");
         assert_eq!(other.stalls().await.unwrap(), []);
     }
     for client in [&here, &there] {

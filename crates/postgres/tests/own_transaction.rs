@@ -131,7 +131,7 @@ async fn blocked_by(client: &Client, pid: i32, at_least: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
     let start = Instant::now();
     while client.query_one(waiting, &[&pid]).await.unwrap().get::<_, i64>(0) < at_least {
-        assert!(start.elapsed() < LIMIT, "nobody waits for the transaction");
+        assert!(start.elapsed() < LIMIT, "no session waits for the transaction");
         tokio::task::yield_now().await;
     }
 }

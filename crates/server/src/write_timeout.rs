@@ -113,7 +113,7 @@ mod tests {
         let mut ours = WriteTimeout::new(ours, Duration::from_millis(50));
         let began = Instant::now();
         let written = tokio::time::timeout(Duration::from_secs(20), ours.write_all(&[0; 16])).await;
-        let broken = written.expect("it waits for ever").unwrap_err();
+        let broken = written.expect("the write has a timeout").unwrap_err();
         assert_eq!(broken.kind(), ErrorKind::TimedOut);
         assert!(began.elapsed() >= Duration::from_millis(50));
     }

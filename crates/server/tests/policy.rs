@@ -22,7 +22,7 @@ fn path(route: &str) -> String {
         .replace("{schedule}", "t")
         .replace("{reaction}", "e")
         .replace("{number}", "1");
-    assert!(!path.contains('{'), "{path}: say what stands there");
+    assert!(!path.contains('{'), "{path}: a parameter has no example");
     path
 }
 

@@ -20,7 +20,7 @@ async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     if cx.signal(APPROVED).await? {
         return Ok(json!({"reserved": reserved, "input": input}));
     }
-    Ok(cx.step("refuse", async |_| Err::<Value, _>(Failure::permanent("nobody wants it"))).await?)
+    Ok(cx.step("refuse", async |_| Err::<Value, _>(Failure::permanent("the order was refused"))).await?)
 }
 
 /// Starts a worker that has registered the workflow.
@@ -72,7 +72,7 @@ async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands(site: Site) {
     site.post("/api/v1/runs/b/signals", &json!({"name": "approved", "value": false})).await.when(202);
     let failed = site.get("/api/v1/runs/b/result?wait=30s").await.when(200);
     assert_eq!(failed["status"], "failed");
-    assert!(failed["failure"].as_str().unwrap().contains("nobody wants it"), "{failed}");
+    assert!(failed["failure"].as_str().unwrap().contains("the order was refused"), "{failed}");
     site.post("/api/v1/runs/b/resume", &json!({"reason": "again"})).await.when(202);
     assert_eq!(
         site.get("/api/v1/runs/b/result?wait=30s").await.when(200)["status"],

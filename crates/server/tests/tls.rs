@@ -267,7 +267,10 @@ async fn clients_show_a_certificate_where_that_is_wanted() {
     for versions in [OLD, NEW] {
         assert!(site.ask(&client(&ours, None, versions)).await.is_err(), "none");
         let other = signed_by(&authority("theirs"));
-        assert!(site.ask(&client(&ours, Some(&other), versions)).await.is_err(), "one of somebody else");
+        assert!(
+            site.ask(&client(&ours, Some(&other), versions)).await.is_err(),
+            "a certificate of another authority"
+        );
         let known = signed_by(&theirs);
         let answer = site.ask(&client(&ours, Some(&known), versions)).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

@@ -134,7 +134,7 @@ async fn the_largest_limits_are_none() {
     let listening = listen(endless).await;
     let answer = listening.whole("/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let answer = listening.whole("/api/v1/runs/nobody/result").await;
+    let answer = listening.whole("/api/v1/runs/missing/result").await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     listening.shut().await;
 }
@@ -152,7 +152,7 @@ async fn the_log_is_followed_and_gone_on_with() {
 
     let mut again = site.follow("?from=beginning", &format!("last-event-id: {first}\r\n")).await;
     let (second, event) = again.event().await.unwrap();
-    assert_eq!(event["type"], "Two", "it goes on after what was seen");
+    assert_eq!(event["type"], "Two", "it continues after the last event id");
     assert!(second > first);
     site.append("a", "Three").await;
     assert_eq!(again.event().await.unwrap().1["type"], "Three", "and with what happens");
@@ -317,11 +317,11 @@ async fn who_shows_many_wrong_tokens_has_to_wait() {
         }
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     }
-    let refused = refused.expect("it may guess for ever");
+    let refused = refused.expect("wrong guesses are limited");
     assert!(refused.contains("TL1319") && refused.contains("retry-after: "), "{refused}");
-    assert!(site.whole("/healthz").await.ends_with("ok\n"), "what is open stays so");
+    assert!(site.whole("/healthz").await.ends_with("ok\n"), "open routes stay reachable");
     for guess in 100..130 {
-        assert!(right().await.starts_with("HTTP/1.1 200"), "a right token waits for nobody");
+        assert!(right().await.starts_with("HTTP/1.1 200"), "a valid token is never delayed");
         assert!(ask(&format!("guess-{guess}")).await.starts_with("HTTP/1.1 4"));
     }
     site.shut().await;

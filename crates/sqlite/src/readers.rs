@@ -165,7 +165,7 @@ mod tests {
             begun.send(()).unwrap();
             Ok(db.query_row(ENDLESS, [], |row| row.get::<_, i64>(0))?)
         });
-        let never_begun = readers.read::<()>(|_| panic!("nobody waits for it"));
+        let never_begun = readers.read::<()>(|_| panic!("no caller waits for this read"));
         tokio::select! {
             biased;
             _ = async { tokio::join!(endless, never_begun) } => unreachable!("it has no end"),

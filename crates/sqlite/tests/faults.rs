@@ -203,14 +203,14 @@ fn x8_what_may_not_be_written_is_read_only() {
     let path = directory.path().join("a.db");
     let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     mode(directory.path(), 0o555);
-    as_somebody_else(TEST, CHILD, &path);
+    as_another_user(TEST, CHILD, &path);
     mode(directory.path(), 0o755);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime
         .block_on(async { SqliteStore::open(&path, SqliteOptions::default()).await.unwrap().close().await });
     mode(&path, 0o444);
     mode(directory.path(), 0o777);
-    as_somebody_else(TEST, CHILD, &path);
+    as_another_user(TEST, CHILD, &path);
 }
 
 fn refused(path: &Path) -> StoreError {
@@ -220,7 +220,7 @@ fn refused(path: &Path) -> StoreError {
 
 /// Runs a test of this program in a child that gets a path. If this user is root, the child runs as another user,
 /// because root may write anywhere.
-fn as_somebody_else(test: &str, variable: &str, path: &Path) {
+fn as_another_user(test: &str, variable: &str, path: &Path) {
     let exe = std::env::current_exe().unwrap();
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
     let copy = tempfile::Builder::new().prefix("tidelock-test-program").tempdir().unwrap();

@@ -161,7 +161,7 @@ async fn a_watch_without_a_terminal_prints_a_block_for_each_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_of_nothing_ends_at_once() {
     let site = Site::new().await;
-    let output = site.command(&["runs", "show", "nobody", "--watch"]).output().unwrap();
+    let output = site.command(&["runs", "show", "absent", "--watch"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
 }
 
@@ -169,9 +169,9 @@ async fn a_watch_of_nothing_ends_at_once() {
 async fn what_is_said_beside_the_data_is_said_once_and_not_as_data() {
     let site = Site::new().await;
     for layout in ["table", "json", "jsonl"] {
-        let missing = site.command(&["state", "get", "nobody", "--watch", "-o", layout]).output().unwrap();
+        let missing = site.command(&["state", "get", "absent", "--watch", "-o", layout]).output().unwrap();
         assert_eq!(missing.status.code(), Some(3), "{layout}");
-        assert!(stderr(&missing).contains("nobody"), "{layout}: {}", stderr(&missing));
+        assert!(stderr(&missing).contains("absent"), "{layout}: {}", stderr(&missing));
         assert!(stdout(&missing).is_empty(), "{layout}: {}", stdout(&missing));
     }
     let mut watching = site.command(&["state", "list", "--prefix", "none", "--watch=100ms"]);
@@ -184,5 +184,9 @@ async fn what_is_said_beside_the_data_is_said_once_and_not_as_data() {
     assert!(!shown.contains(&first), "{shown}");
     watching.kill().unwrap();
     watching.wait().unwrap();
-    assert_eq!(said.map_while(Result::ok).filter(|line| *line == first).count(), 0, "it was said once");
+    assert_eq!(
+        said.map_while(Result::ok).filter(|line| *line == first).count(),
+        0,
+        "the message was printed once"
+    );
 }

@@ -319,7 +319,7 @@ fn ends(mut child: Child) {
         std::thread::yield_now();
     }
     child.kill().unwrap();
-    panic!("it goes on");
+    panic!("the watch does not exit");
 }
 
 #[tokio::test]

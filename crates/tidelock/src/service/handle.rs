@@ -28,7 +28,7 @@ pub struct ServiceHandle {
     pub(super) housekeeping: Option<HousekeepingHandle>,
 }
 
-/// The counters of a service at its end, in this process. `None` where it had no such worker.
+/// The final counters of a service in this process. `None` where it had no such worker.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct ServiceReport {

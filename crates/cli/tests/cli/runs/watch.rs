@@ -41,7 +41,7 @@ impl Watching {
             std::thread::yield_now();
         }
         self.child.kill().unwrap();
-        panic!("it goes on");
+        panic!("the watch does not exit");
     }
 }
 

@@ -260,8 +260,8 @@ async fn with_a_certificate_other_machines_are_served() {
     ]);
     assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
     assert!(stderr(&other).starts_with("error[TL1317]"), "{}", stderr(&other));
-    assert_eq!(stdout(&other), "", "an address that nobody answers at");
-    assert!(!directory.path().join("others").exists(), "tokens that nobody can use");
+    assert_eq!(stdout(&other), "", "the second server prints an address");
+    assert!(!directory.path().join("others").exists(), "the second server creates a tokens file");
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ fn ends(mut child: Child) -> String {
         std::thread::yield_now();
     }
     child.kill().unwrap();
-    panic!("it goes on");
+    panic!("the tail does not exit");
 }
 
 #[tokio::test]

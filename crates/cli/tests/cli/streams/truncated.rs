@@ -62,7 +62,7 @@ async fn a_stream_that_begins_later_is_refused_unless_it_is_asked_for() {
     let said = stderr(&refused);
     assert!(said.contains(r#"line 3: order("o-1") was truncated where it comes from"#), "{said}");
     assert!(said.contains("--begin-later") && said.contains("--from-line 3"), "{said}");
-    assert_eq!(to.log().await.len(), 1, "what stood before is there");
+    assert_eq!(to.log().await.len(), 1, "the lines before the refused one are imported");
     assert_eq!(to.info(ORDER).await, None);
 
     let skipped = to.import(&all, &["--skip-conflicts"], 0);
