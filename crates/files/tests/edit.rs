@@ -77,7 +77,7 @@ async fn a_file_is_readable_and_keeps_the_order_of_its_author() {
 }
 
 #[tokio::test]
-async fn an_edit_is_a_new_version_for_whoever_meets_it_first() {
+async fn an_edit_becomes_a_new_version_on_first_access() {
     let place = DocumentFile::new().await;
     place.put(&key(), json!({ "per_hour": 100 })).await;
     place.edit(FILE, "100", "250");
@@ -118,7 +118,7 @@ async fn a_file_may_be_written_by_hand() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_corrupt_and_names_the_file() {
+async fn an_unreadable_document_is_corrupt_and_names_the_file() {
     let deep = format!(r#"{{"key": "limits(\"mail\")", "value": {}{}}}"#, "[".repeat(501), "]".repeat(501));
     let cases = [
         ("{\"key\": ", "not the JSON of a document"),

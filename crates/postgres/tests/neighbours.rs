@@ -115,7 +115,7 @@ async fn cancelled_statements_never_split_a_batch() {
 
 /// Another transaction holds a stream: only the batches that need it wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_row_holds_up_nobody_else() {
+async fn a_locked_row_delays_no_other_caller() {
     let mut env = env().await;
     env.store.apply(Batch::new().append(&key("held"), Expect::Any, [event()])).await.unwrap();
     let tx = env.mine.transaction().await.unwrap();

@@ -368,7 +368,7 @@ async fn a_database_that_cannot_hold_every_text_is_refused() {
 }
 
 #[tokio::test]
-async fn a_schema_whose_name_is_not_plain_is_refused_before_anybody_is_asked() {
+async fn an_invalid_schema_name_is_rejected_before_any_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let url = format!("postgres://me:word@127.0.0.1:{}/db", listener.local_addr().unwrap().port());
@@ -735,7 +735,7 @@ async fn numbers_without_measure_are_cut_to_size() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so_and_leaves_no_connection() {
+async fn a_closed_store_reports_it_and_leaves_no_connection() {
     let database = Database::create().await;
     let url = format!("{}?application_name=closing", database.url());
     let store = PostgresStore::open(&url, full()).await.unwrap();
@@ -756,7 +756,7 @@ async fn a_closed_store_says_so_and_leaves_no_connection() {
 
 /// Where a retry cannot help, the store does not retry until the patience is used up.
 #[tokio::test]
-async fn a_user_who_is_locked_out_hears_it_at_once() {
+async fn a_rejected_user_gets_the_error_at_once() {
     let database = Database::create().await;
     let url = database.role("locked").await;
     let role = url.split(['/', ':']).nth(3).unwrap().to_owned();

@@ -257,7 +257,7 @@ async fn a_session_waits(client: &Client, schema: &str, kind: &str) {
 
 /// Otherwise a reader could pass a position that an unknown writer had drawn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o1_nobody_draws_a_position_before_telling() {
+async fn o1_no_position_is_drawn_before_its_advertisement() {
     let schema = common::fresh_schema();
     let url = address(&schema);
     let (store, other) = (open(&url).await, client(&url).await);
@@ -306,7 +306,7 @@ async fn process_id(client: &Client) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o2_readers_stop_where_a_stalled_writer_began_and_go_on_when_it_ends() {
+async fn o2_readers_stop_where_a_stalled_writer_began_and_resume_when_it_ends() {
     for commits in [true, false] {
         let url = address(&common::fresh_schema());
         let (store, other) = (open(&url).await, open(&url).await);
@@ -382,7 +382,7 @@ async fn o2_of_several_stalled_writers_the_first_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o3_transactions_that_append_nothing_delay_nobody() {
+async fn o3_transactions_without_appends_delay_no_reader() {
     let (url, elsewhere) = (address(&common::fresh_schema()), address(&common::fresh_schema()));
     let (store, other) = (open(&url).await, open(&url).await);
     store.apply(append(&key("guarded"), "first")).await.unwrap();
@@ -434,7 +434,7 @@ fn copy(schema: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscriber_goes_on_in_a_restored_copy_where_it_stopped() {
+async fn a_subscriber_resumes_in_a_restored_copy_where_it_stopped() {
     let schema = common::fresh_schema();
     let url = address(&schema);
     let store = open(&url).await;

@@ -178,7 +178,7 @@ async fn a_refused_batch_leaves_the_transaction_as_it_was() {
 }
 
 #[tokio::test]
-async fn batches_of_one_transaction_see_each_other_and_nobody_else_sees_them() {
+async fn batches_of_one_transaction_are_visible_only_to_each_other() {
     let mut shop = Shop::open().await;
     let mut tx = shop.begin().await;
     let put = Batch::new().put(&key("d"), Expect::Absent, Payload::of(&1).unwrap());

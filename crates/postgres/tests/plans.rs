@@ -602,7 +602,7 @@ fn reads_seek_and_never_scan() {
 }
 
 #[test]
-fn what_operators_ask_seeks_and_never_scans() {
+fn operator_queries_seek_and_never_scan() {
     none("operating");
 }
 

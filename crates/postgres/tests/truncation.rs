@@ -71,7 +71,7 @@ async fn removals_commit_with_the_callers_transaction_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn programs_that_append_from_sql_go_on_after_everything_was_removed() {
+async fn programs_that_append_from_sql_continue_after_a_full_truncation() {
     let backend = common::Postgres::default();
     let schema = backend.schema();
     let store = common::open(&common::address(&schema), None).await;

@@ -154,7 +154,7 @@ mod tests {
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
 
     #[tokio::test]
-    async fn a_read_that_nobody_waits_for_makes_room_for_others() {
+    async fn an_abandoned_read_frees_its_connection() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.db");
         rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();

@@ -37,7 +37,7 @@ async fn fill(store: &SqliteStore) -> (i64, ApplyError) {
 }
 
 #[tokio::test]
-async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
+async fn a_full_database_rejects_and_recovers_when_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
     let small = SqliteOptions { max_bytes: Some(1024 * 1024), ..SqliteOptions::default() };
@@ -119,7 +119,7 @@ async fn a_document_that_is_rewritten_does_not_fill_a_small_device() {
 
 /// When a group cannot be committed, none of its callers learns of a state that never existed.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_decided_on_neighbours_falls_with_them() {
+async fn decisions_based_on_a_failed_neighbour_are_discarded() {
     let Some(device) = SmallDevice::mount("3m") else { return };
     let path = device.0.path().join("a.db");
     let store = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
@@ -146,7 +146,7 @@ async fn what_was_decided_on_neighbours_falls_with_them() {
 }
 
 #[tokio::test]
-async fn one_batch_that_does_not_fit_keeps_nobody_out() {
+async fn one_batch_that_does_not_fit_rejects_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
     let small = SqliteOptions { max_bytes: Some(1024 * 1024), ..SqliteOptions::default() };

@@ -259,7 +259,7 @@ pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
 
 /// Large rows make short pages, whatever the requested number of rows, and the next page continues. The memory of a
 /// reader is thus also bounded by bytes.
-pub async fn t12_pages_of_large_rows_are_short_and_go_on(env: &Env) {
+pub async fn t12_pages_of_large_rows_are_short_and_continue(env: &Env) {
     let value = long_text(contract::PAYLOAD_BYTES);
     let most = contract::PAGE_BYTES / contract::PAYLOAD_BYTES;
     let stream = key("t12-large");

@@ -299,7 +299,7 @@ fn n_of(event: &Event) -> i64 {
 }
 
 /// A filtered read continues from its last scanned position, and returns every matching event once.
-pub async fn t5_filtered_pages_go_on_where_they_looked(env: &Env) {
+pub async fn t5_filtered_pages_continue_after_the_last_scanned_row(env: &Env) {
     for i in 0..60_i64 {
         let one = event(if i % 7 == 0 { "Rare" } else { "Common" }, i);
         env.store.done(Batch::new().append(&key("t5-rare"), Expect::Any, [one])).await;
@@ -383,7 +383,7 @@ pub async fn t14_what_was_acknowledged_is_seen_everywhere(env: &Env) {
 }
 
 /// A change on the same or on another connection sends a hint to watchers.
-pub async fn t14_watch_hears_of_changes(env: &Env) {
+pub async fn t14_watch_reports_changes(env: &Env) {
     let (mut near, mut far) = (env.store.watch(), env.other.watch());
     env.store.done(Batch::new().put(&key("t14-watch"), Expect::Any, number(1))).await;
     assert!(near.changed().await, "the store is there");

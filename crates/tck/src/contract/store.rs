@@ -276,7 +276,7 @@ pub async fn t6_guards_have_no_effect(env: &Env) {
 }
 
 /// Concurrent batches share a flush but not their outcome: a batch that conflicts fails alone.
-pub async fn t7_a_conflict_fails_nobody_else(env: &Env) {
+pub async fn t7_a_conflict_fails_no_other_batch(env: &Env) {
     let taken = key("t7-taken");
     env.store.done(Batch::new().put(&taken, Expect::Absent, number(0))).await;
     for connections in ONE_AND_TWO {

@@ -74,7 +74,7 @@ pub async fn e7_readers_begin_with_what_is_left(env: &Env) {
 }
 
 /// All events may be removed. The empty stream still exists and continues after its last version, at new positions.
-pub async fn e7_appends_go_on_after_everything_was_removed(env: &Env) {
+pub async fn e7_appends_continue_after_everything_was_removed(env: &Env) {
     let (stream, beside) = (key("e7-all"), key("e7-all-beside"));
     env.store.done(append(&beside, 1)).await;
     let receipt = env.store.done(append(&stream, 3)).await;

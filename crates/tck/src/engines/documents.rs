@@ -358,7 +358,7 @@ pub async fn s3_a_watch_ends_at_the_newest_version(env: &Env) {
 
 /// With a history, each write is recorded in the same commit: values, deltas and deletes. A write that did not happen
 /// is not recorded.
-pub async fn s6_a_history_tells_every_write_and_no_other(env: &Env) {
+pub async fn s6_a_history_records_every_write_and_no_other(env: &Env) {
     let states = StateRegistry::new(Arc::clone(&env.store.0)).with_history();
     let record: State<HashMap<String, i64>> = states.at(key("s6-history"));
     record.set(HashMap::from([("a".to_owned(), 1)])).await.unwrap();

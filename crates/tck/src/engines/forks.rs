@@ -122,7 +122,7 @@ pub async fn w19_a_childs_result_reaches_a_parent_that_rests(env: &Env) {
 }
 
 /// A run that continues as new keeps its id and its unread signals, but not its history.
-pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
+pub async fn w19_a_run_continues_as_new_and_keeps_its_signals(env: &Env) {
     let code = async |cx: &Ctx, sum: u32| {
         let more = cx.signal(GO).await?;
         let sum = cx.step("add", async |_| Ok(sum + more)).await?;
@@ -142,7 +142,7 @@ pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
 }
 
 /// A fork has the history of the original run up to a step and continues from there. The original stays unchanged.
-pub async fn w19_a_fork_goes_on_from_a_step(env: &Env) {
+pub async fn w19_a_fork_continues_from_a_step(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
     let code = async move |cx: &Ctx, n: u32| {

@@ -93,7 +93,7 @@ pub async fn e5_two_aggregates_on_one_stream_keep_two_snapshots(env: &Env) {
 }
 
 /// The base state that replaces removed events of one aggregate is never used for another.
-pub async fn e7_a_base_stands_for_its_own_aggregate_only(env: &Env) {
+pub async fn e7_a_base_replaces_its_own_aggregate_only(env: &Env) {
     let events = plain(&env.store).snapshots::<Bookings>(1_000).snapshots::<Refunds>(1_000);
     let stream = Bookings::stream("e7-hall").unwrap();
     events.append::<Bookings>("e7-hall", vec![Sold; 5]).await.unwrap();
@@ -330,7 +330,7 @@ pub async fn o1_what_is_committed_is_there_now(env: &Env) {
 }
 
 /// A subscription to a stream reports once that events were archived before it read them, and continues after them.
-pub async fn o1_a_subscription_is_told_of_a_gap(env: &Env) {
+pub async fn o1_a_subscription_reports_a_gap(env: &Env) {
     let (here, there, shelf) = (here(env), there(env), Shelf::default());
     book(&here, "gap", 6).await;
     let what = || SubscriptionFilter::stream(&stream("gap"));

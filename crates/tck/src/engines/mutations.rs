@@ -263,7 +263,7 @@ pub async fn s12_what_does_not_fit_is_refused(env: &Env) {
 }
 
 /// A mutator that mutates the same container gets an error at once. Another container is allowed. Documents only.
-pub async fn s13_nested_mutations_are_told(env: &Env) {
+pub async fn s13_nested_mutations_are_rejected(env: &Env) {
     for record in [counter(&env.store, "s13-state"), State::memory("s13", Counter::default())] {
         let (inner, other) = (record.clone(), counter(&env.store, "s13-other"));
         let nested = move |mut counter: Counter| {
@@ -313,7 +313,7 @@ pub async fn s14_one_that_fails_fails_alone(env: &Env) {
 }
 
 /// A mutator that rejects a stale value runs again on the newest one. Documents only.
-pub async fn s5_no_is_only_said_to_the_newest_value(env: &Env) {
+pub async fn s5_a_rejection_is_based_on_the_newest_value(env: &Env) {
     let record = counter(&env.store, "s5-no");
     record.set(Counter::default()).await.unwrap();
     let restocked = payload(json!({"count": 1, "names": []}));

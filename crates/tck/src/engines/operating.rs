@@ -54,7 +54,7 @@ fn operator(env: &Env) -> Operator {
 
 /// Unblock resumes where a key stopped: by names, by pattern, or all blocked keys without a condition. A dry run
 /// returns the count and changes nothing.
-pub async fn r6_unblocked_keys_go_on_where_they_stopped(env: &Env) {
+pub async fn r6_unblocked_keys_resume_where_they_stopped(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-unblock", &mended).await;
     let operator = operator(env);

@@ -288,7 +288,7 @@ async fn dies(env: &Env, name: &str, fuse: &Arc<Fuse>) -> bool {
 
 /// The process dies at every write of building, swapping and deleting. Readers always see a complete version. The next
 /// process continues until the new version is the fold of the log.
-pub async fn r7_a_rebuild_goes_on_after_a_death_at_any_point(env: &Env) {
+pub async fn r7_a_rebuild_resumes_after_a_crash_at_any_point(env: &Env) {
     sell(&Events::new(Arc::clone(&env.store.0)), 8).await;
     for death in [Death::There, Death::Back] {
         let mut died = true;

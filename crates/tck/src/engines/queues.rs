@@ -237,7 +237,7 @@ pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
 }
 
 /// A tenant with many runs does not delay one with few.
-pub async fn w12_everybody_has_a_turn(env: &Env) {
+pub async fn w12_every_tenant_gets_its_share(env: &Env) {
     let gate = Gate::closed();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (noted, waits) = (Arc::clone(&order), gate.clone());

@@ -171,7 +171,7 @@ pub async fn r2_a_failure_keeps_the_prefix_and_its_wait(env: &Env) {
 
 /// A deferred event is retried at the requested time and not before, whatever else happens to the key. The attempt does
 /// not count.
-pub async fn r2_a_deferred_event_comes_again_when_it_said(env: &Env) {
+pub async fn r2_a_deferred_event_returns_at_its_due_time(env: &Env) {
     let stream = key("r2-defer");
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -332,7 +332,7 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
 
 /// A handler without connection to the store is cancelled before another worker can lease its row, and it writes
 /// nothing.
-pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
+pub async fn r8_a_handler_without_its_store_is_aborted(env: &Env) {
     struct CalledFlag(Arc<AtomicBool>);
     impl Drop for CalledFlag {
         fn drop(&mut self) {
@@ -407,7 +407,7 @@ pub async fn r9_commits_do_not_wait_for_handlers(env: &Env) {
 }
 
 /// 100 keys fail at the head and one hangs. The other keys are handled all the same.
-pub async fn r10_bad_and_slow_keys_hold_up_nobody(env: &Env) {
+pub async fn r10_bad_and_slow_keys_delay_no_other_key(env: &Env) {
     for i in 0..100 {
         append(&env.store, &key(&format!("r10-bad-{i}")), 0).await;
     }

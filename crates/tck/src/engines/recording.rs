@@ -116,7 +116,7 @@ pub async fn w2_ends_that_do_not_fit_into_one_batch_are_written_in_several(env: 
 }
 
 /// Long signal ids do not keep a run from continuing as new.
-pub async fn w8_long_ids_do_not_keep_a_run_from_beginning_anew(env: &Env) {
+pub async fn w8_long_ids_do_not_keep_a_run_from_restarting(env: &Env) {
     const SIGNALS: u32 = 300;
     let code = async |cx: &Ctx, round: u32| {
         if round > 0 {
@@ -140,7 +140,7 @@ pub async fn w8_long_ids_do_not_keep_a_run_from_beginning_anew(env: &Env) {
 }
 
 /// A step that a shutdown interrupted, or whose commit was lost, may have run. The next attempt learns that.
-pub async fn w2_a_step_that_was_broken_off_may_have_run(env: &Env) {
+pub async fn w2_an_aborted_step_may_have_run(env: &Env) {
     for lost in [false, true] {
         let (tally, gate) = (Tally::default(), Gate::closed());
         let (counted, passed) = (tally.clone(), gate.clone());

@@ -181,7 +181,7 @@ pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
 }
 
 /// A child that ended after its parent had failed is reported when the parent is resumed, however the child ended.
-pub async fn w16_a_resumed_parent_hears_of_children_that_ended_meanwhile(env: &Env) {
+pub async fn w16_a_resumed_parent_receives_results_of_children_that_ended_before(env: &Env) {
     let (fixed, gate) = (Tally::default(), Gate::closed());
     let (healed, passed) = (fixed.clone(), gate.clone());
     let code = async move |cx: &Ctx, n: u32| {

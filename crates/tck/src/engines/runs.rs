@@ -91,7 +91,7 @@ pub async fn w2_killed_inside_a_step_only_that_step_runs_again(env: &Env) {
 
 /// A run whose workers repeatedly die backs off after some deaths. It is tried once after each delay, and the delays
 /// grow.
-pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
+pub async fn w2_a_run_that_kills_its_workers_is_suspended(env: &Env) {
     let (begun, gate) = (Tally::default(), Gate::closed());
     let code = |begun: Tally, gate: Gate| {
         async move |cx: &Ctx, _: u32| {
@@ -264,7 +264,7 @@ pub async fn w8_early_signals_wait_and_an_id_counts_once(env: &Env) {
 
 /// A signal is rejected if the workflow does not accept its name, or if the run has ended or does not exist. Each error
 /// names its cause.
-pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
+pub async fn w9_signals_without_a_receiver_are_rejected(env: &Env) {
     let there = client(&env.other);
     let unknown = there.signal("none", GO, &String::new()).await.unwrap_err();
     assert!(matches!(unknown, WorkflowError::UnknownRun { .. }), "{unknown}");
@@ -320,7 +320,7 @@ pub async fn w10_of_a_limit_and_a_signal_exactly_one_wins(env: &Env) {
 }
 
 /// A run is driven by one process only. Another process learns which worker holds it and until when.
-pub async fn w11_one_drives_and_the_other_hears_so(env: &Env) {
+pub async fn w11_one_worker_drives_and_the_other_sees_its_lease(env: &Env) {
     let (gate, tally) = (Gate::closed(), Tally::default());
     let (waits, counted) = (gate.clone(), tally.clone());
     let code = async move |cx: &Ctx, _: u32| {
@@ -348,7 +348,7 @@ pub async fn w11_one_drives_and_the_other_hears_so(env: &Env) {
 
 /// Runs of unknown workflows and runs whose code panics back off, with a reason and a next attempt. Other runs
 /// continue.
-pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
+pub async fn w12_suspended_runs_delay_no_other_run(env: &Env) {
     const LOST: Workflow<u32, u32> = Workflow::new("lost");
     const SICK: Workflow<u32, u32> = Workflow::new("sick");
     let here = client(&env.store);
@@ -442,7 +442,7 @@ pub async fn w13_a_history_is_replayed_against_new_code(env: &Env) {
 
 /// A nondeterministic code change under a run is detected and reported with both lists, and the run backs off. The old
 /// code continues it.
-pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
+pub async fn w13_changed_code_is_found_and_the_run_suspended(env: &Env) {
     let old = async |cx: &Ctx, _: u32| {
         cx.step("reserve", async |_| Ok(1)).await?;
         cx.with_input(&5).step("charge", async |_| Ok(2)).await?;
