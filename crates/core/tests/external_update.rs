@@ -67,7 +67,7 @@ async fn add(options: &UpdateOptions, remote: &Remote, number: u32) -> Result<us
 }
 
 #[tokio::test]
-async fn tasks_of_one_process_stand_in_line_and_are_never_rejected() {
+async fn tasks_of_one_process_queue_and_are_never_rejected() {
     let (options, remote) = (options(1), Remote::default());
     let all = (0..50).map(|number| tidelock_core::lock::scope(add(&options, &remote, number)));
     let lengths: Vec<usize> =

@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_key_begins_with_means_it(kind in "[a-z ]{1,3}", args in proptest::collection::vec(".{0,4}", 1..4), cut in 0.0..1.0) {
+    fn a_text_prefix_of_a_key_contains_the_key(kind in "[a-z ]{1,3}", args in proptest::collection::vec(".{0,4}", 1..4), cut in 0.0..1.0) {
         let key = Key::new(&kind, args).unwrap();
         let text: Vec<char> = key.to_string().chars().collect();
         let first = text.iter().position(|c| *c == '(').unwrap() + 1;

@@ -47,7 +47,7 @@ fn ages_grow() {
 }
 
 #[test]
-fn what_happened_is_counted_by_functor() {
+fn events_are_counted_by_functor() {
     let (locks, g) = (Locks::new(), graph());
     let pull = taking(&locks, g.mode(PULL));
     let mut alone = asking(&locks, g.mode(ALONE));

@@ -5,7 +5,7 @@ use crate::lease::LostReason;
 use crate::payload::Payload;
 
 #[tokio::test]
-async fn one_holds_and_the_other_hears_who() {
+async fn one_holds_and_the_other_gets_the_holder() {
     let (store, lock) = (store(), key("a"));
     let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
     let error = tokio::spawn(asked(&store, &lock, "two").try_acquire()).await.unwrap().unwrap_err();
@@ -106,7 +106,7 @@ async fn a_thief_fences_the_holder_and_leaves_its_reason() {
 }
 
 #[tokio::test]
-async fn stealing_what_nobody_holds_is_taking_it() {
+async fn stealing_a_free_lease_acquires_it() {
     let (store, lock) = (store(), key("f"));
     let held = asked(&store, &lock, "one").steal("nothing to steal").await.unwrap();
     assert_eq!(view_of(&store, &lock).await.unwrap().stolen, None);
@@ -139,7 +139,7 @@ async fn at_least_that_has_passed_is_a_release() {
 }
 
 #[tokio::test]
-async fn a_task_that_asks_for_what_it_holds_is_told() {
+async fn a_re_entrant_request_is_rejected() {
     let (store, lock) = (store(), key("i"));
     let task = tokio::spawn(async move {
         let (taken, held) = (line!(), crate::lease::request(&store, &lock).try_acquire().await.unwrap());
@@ -189,7 +189,7 @@ async fn a_blocked_lease_says_why() {
 }
 
 #[tokio::test]
-async fn a_future_dropped_before_it_hears_of_its_grant_holds_nothing() {
+async fn a_future_dropped_before_its_grant_is_polled_holds_nothing() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("l"));
     faulty.stopped.store(true, Ordering::SeqCst);

@@ -36,7 +36,7 @@ async fn waiters_are_granted_in_the_order_of_arrival() {
 }
 
 #[tokio::test]
-async fn nobody_overtakes_the_line() {
+async fn no_newcomer_overtakes_the_queue() {
     let (store, lock) = (store(), key("queue"));
     let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let waiter = in_line(&store, &lock, "waiter").await;
@@ -165,7 +165,7 @@ async fn a_grant_that_comes_after_the_deadline_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_place_was_taken_away_stands_at_the_end_again() {
+async fn a_waiter_whose_entry_was_removed_queues_at_the_end_again() {
     let (store, lock) = (store(), key("place"));
     let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let unlucky = in_line(&store, &lock, "unlucky").await;

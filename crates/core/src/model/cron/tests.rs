@@ -51,7 +51,7 @@ fn c7_days_are_either_or_and_days_that_never_come_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_a_reason() {
+fn unparsable_expressions_are_rejected_with_a_reason() {
     let wrong = [
         "",
         "* * * *",
@@ -104,7 +104,7 @@ fn intervals_are_counted_from_their_anchor() {
 }
 
 #[test]
-fn spread_and_jitter_are_the_same_whoever_asks() {
+fn spread_and_jitter_are_the_same_in_every_process() {
     let mut table = table("* * * * *");
     (table.spread, table.jitter) = (MINUTE, MINUTE);
     let fires: Vec<_> = (0..200).map(|i| at("2026-01-01T00:00:00Z").after(i * MINUTE)).collect();

@@ -14,7 +14,7 @@ async fn refused(reactions: Reactions) -> ReactionsError {
 }
 
 #[tokio::test]
-async fn what_cannot_run_is_refused() {
+async fn invalid_reactions_are_rejected() {
     let store = store();
     let twice = reactions(&store).with(noting("a")).with(noting("b")).with(noting("a"));
     assert_eq!(refused(twice).await, ReactionsError::Twice { name: "a".to_owned() });
@@ -72,7 +72,7 @@ async fn rows_that_have_something_to_do_move_to_a_new_lane() {
 }
 
 #[tokio::test]
-async fn rows_of_reactions_that_are_not_known_here_are_put_off() {
+async fn rows_of_unknown_reactions_are_deferred() {
     let (store, stream) = (store(), key("s"));
     let queue = || QueueName::new("shared").unwrap();
     let both = reactions(&store).with(noting("known").queue(queue())).with(noting("unknown").queue(queue()));
