@@ -13,7 +13,7 @@ use tidelock_core::store::{Batch, Expect, MemoryStore, Store as _};
 use tidelock_sealed::{Opened, Sealed, Vault, VaultOptions};
 
 #[tokio::test]
-async fn what_was_forgotten_opens_as_forgotten() {
+async fn a_forgotten_value_opens_as_forgotten() {
     let home = Home::new();
     let vault = home.vault();
     let (one, other) = (email("c-1"), email("c-2"));

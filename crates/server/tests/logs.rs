@@ -148,7 +148,7 @@ async fn a_name_does_not_forge_a_line() {
 }
 
 #[tokio::test]
-async fn a_token_shows_itself_to_nobody() {
+async fn a_token_is_never_printed() {
     let token = Token::new("canary-4f9d1c77-canary-4f9d1c77-canary").unwrap();
     let refused = Token::new("canary-short").unwrap_err();
     assert!(!format!("{token:?} {refused} {refused:?}").contains("canary"));

@@ -121,7 +121,7 @@ async fn every_listing_has_pages_layouts_and_a_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_with_lines_tells_rows_that_changed() {
+async fn a_watch_with_lines_prints_changed_rows() {
     let site = Site::new().await;
     let mut watching = Watching::start(site.command(&["state", "list", "-o", "jsonl", "--watch=100ms"]));
     let first: Vec<String> = (0..5).flat_map(|_| keys(&watching.line())).collect();
@@ -134,7 +134,7 @@ async fn a_watch_with_lines_tells_rows_that_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_with_lines_tells_of_rows_behind_the_first_page() {
+async fn a_watch_with_lines_prints_rows_beyond_the_first_page() {
     let site = Site::new().await;
     for number in 100..700 {
         site.put(&format!("k{number}"), number).await;
@@ -166,7 +166,7 @@ async fn a_watch_of_nothing_ends_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_said_beside_the_data_is_said_once_and_not_as_data() {
+async fn messages_are_printed_once_and_not_as_data() {
     let site = Site::new().await;
     for layout in ["table", "json", "jsonl"] {
         let missing = site.command(&["state", "get", "absent", "--watch", "-o", layout]).output().unwrap();

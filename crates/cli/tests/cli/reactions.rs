@@ -67,7 +67,7 @@ fn keys(status: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_status_tells_how_far_a_reaction_is_and_what_is_wrong() {
+async fn a_status_reports_progress_and_errors_of_a_reaction() {
     let (site, _) = stuck().await;
     let all = &site.json(&["list"])["reactions"];
     assert_eq!(
@@ -105,7 +105,7 @@ async fn a_status_tells_how_far_a_reaction_is_and_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_blocked_key_goes_on_where_it_stopped() {
+async fn a_blocked_key_resumes_where_it_stopped() {
     let (site, picky) = stuck().await;
     let dry = site.json(&["unblock", "mail", "--dry-run"]);
     assert_eq!(

@@ -65,7 +65,7 @@ fn states(listing: &Value) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_is_listed_by_how_it_stands() {
+async fn work_is_listed_by_state() {
     let site = Site::new().await;
     site.enqueue("a").await;
     site.block("jobs", "bad\naddress").await;

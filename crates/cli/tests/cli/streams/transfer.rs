@@ -211,7 +211,7 @@ async fn the_same_events_at_other_versions_are_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_is_no_export_ends_with_2_and_names_the_line() {
+async fn an_invalid_export_exits_with_2_and_names_the_line() {
     let (from, to) = (source(14).await, Site::new().await);
     let all = from.export(&[]);
     let with = |line: usize, text: &str| {
@@ -296,7 +296,7 @@ async fn two_imports_of_one_file_at_once_make_one_copy() {
 }
 
 #[tokio::test]
-async fn streams_that_would_be_closed_are_told_and_asked_about() {
+async fn streams_to_be_closed_are_listed_and_confirmed() {
     let (from, to) = (Site::new().await, Site::new().await);
     from.append(ORDER, "Placed", json!(1)).await;
     from.close(ORDER).await;
