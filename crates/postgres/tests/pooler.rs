@@ -217,7 +217,7 @@ fn behind_pgbouncer_the_kit_passes() {
         "t10_racing_repetitions_append_once",
         "t11_every_connection_knows_the_floor",
         "t13_connections_opened_at_once_share_one_database",
-        "t13_what_was_acknowledged_survives_a_restart",
+        "t13_acknowledged_writes_survive_a_restart",
         "t14_watch_reports_changes",
     ];
     for name in names {

@@ -85,7 +85,7 @@ fn ignored_stream_versions_are_caught() {
         Fault::IgnoresStreamVersions,
         &[
             "t8_appends_at_the_same_version_have_one_winner",
-            "e1_a_wrong_version_says_expected_and_actual",
+            "e1_a_wrong_version_reports_expected_and_actual",
             "e2_racing_creations_have_one_winner",
             "e3_an_invariant_holds_under_racing_deciders",
         ],
@@ -218,8 +218,8 @@ fn truncates_that_remove_too_much_are_caught() {
         Fault::TruncatesTooMuch,
         &[
             "e7_a_truncate_removes_the_beginning_and_nothing_else",
-            "e7_readers_begin_with_what_is_left",
-            "e7_grants_bring_what_is_left",
+            "e7_readers_begin_with_the_remaining_events",
+            "e7_grants_bring_the_remaining_events",
         ],
     );
 }

@@ -123,7 +123,7 @@ fn canonical_text_is_readable_in_a_database_shell() {
 }
 
 #[test]
-fn bad_keys_say_what_is_wrong_and_where() {
+fn errors_of_invalid_keys_name_cause_and_position() {
     let check = |text: &str, part: &str| {
         let message = text.parse::<Key>().unwrap_err().to_string();
         assert!(message.contains(part), "{text}: {message}");

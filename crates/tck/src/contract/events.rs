@@ -4,7 +4,7 @@ use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
 /// A wrong expected version is rejected with the expected and the actual version.
-pub async fn e1_a_wrong_version_says_expected_and_actual(env: &Env) {
+pub async fn e1_a_wrong_version_reports_expected_and_actual(env: &Env) {
     let stream = key("e1");
     let absent = StreamFound::Absent;
     let head = |v| StreamFound::At(StreamVersion(v));

@@ -57,7 +57,7 @@ pub async fn t11_a_merge_keeps_the_end(env: &Env) {
 }
 
 /// A merge that recreates an expired document starts from the initial value. Documents only.
-pub async fn t11_a_merge_does_not_revive_what_expired(env: &Env) {
+pub async fn t11_a_merge_does_not_revive_an_expired_document(env: &Env) {
     let k = key("t11-revive");
     env.store.done(until(&k, Expect::Absent, 100, 10)).await;
     env.pass(secs(10));
@@ -79,7 +79,7 @@ pub async fn t11_a_document_may_end_at_once(env: &Env) {
 }
 
 /// A sweep removes expired documents, counts them, and changes nothing else. Documents only.
-pub async fn t11_a_sweep_removes_what_expired(env: &Env) {
+pub async fn t11_a_sweep_removes_expired_documents(env: &Env) {
     let names: Vec<Key> = (0..6).map(|i| key(&format!("t11-{i}"))).collect();
     let lasts = |i: usize| if i < 4 { 10 } else { 20 };
     for (i, k) in names.iter().enumerate() {

@@ -313,7 +313,7 @@ pub async fn t13_connections_opened_at_once_share_one_database(env: &Env) {
 }
 
 /// An existing database is opened unchanged: no acknowledged write is missing.
-pub async fn t13_what_was_acknowledged_survives_a_restart(env: &Env) {
+pub async fn t13_acknowledged_writes_survive_a_restart(env: &Env) {
     if !env.capabilities().durable {
         return;
     }
@@ -341,7 +341,7 @@ pub async fn t13_what_was_acknowledged_survives_a_restart(env: &Env) {
 }
 
 /// A store describes itself and takes its time from the given clock.
-pub async fn t13_a_store_says_what_it_is(env: &Env) {
+pub async fn t13_a_store_describes_itself(env: &Env) {
     let info = env.store.info().await.unwrap();
     assert!(!info.backend.is_empty() && !info.engine.is_empty() && !info.location.is_empty(), "{info:?}");
     assert_eq!(info.durability == Durability::None, !env.capabilities().durable);

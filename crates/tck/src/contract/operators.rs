@@ -60,7 +60,7 @@ pub async fn r6_an_empty_filter_means_all_blocked(env: &Env) {
 }
 
 /// Every action works by filter, and the returned counts are the changed rows.
-pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
+pub async fn r6_verbs_by_filter_count_changed_rows(env: &Env) {
     blocked(env, &["r6-x1", "r6-x2", "r6-y1"]).await;
     env.store
         .done(enqueue(NewWork::once(key("r6-other"), queue_name("other")).due(Due::After(secs(9)))))

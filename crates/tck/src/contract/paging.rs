@@ -116,7 +116,7 @@ pub async fn t5_every_page_size_gives_the_same_list(env: &Env) {
 }
 
 /// A list contains existing items: no deleted documents, but closed streams.
-pub async fn t5_lists_show_what_is_there(env: &Env) {
+pub async fn t5_lists_show_existing_items(env: &Env) {
     let (a, b) = (key("t5-there"), key("t5-gone"));
     env.store.done(Batch::new().put(&a, Expect::Any, number(1)).put(&b, Expect::Any, number(1))).await;
     env.store.done(Batch::new().delete(&b, Expect::Any).append(&a, Expect::Any, events(1))).await;
@@ -368,7 +368,7 @@ pub async fn t14_readers_see_whole_batches(env: &Env) {
 }
 
 /// A read that starts after an acknowledgement sees its effects, on either connection.
-pub async fn t14_what_was_acknowledged_is_seen_everywhere(env: &Env) {
+pub async fn t14_acknowledged_writes_are_visible_everywhere(env: &Env) {
     let (k, stream) = (key("t14-seen"), key("t14-s"));
     for n in 1..30_u64 {
         let (writer, reader) =

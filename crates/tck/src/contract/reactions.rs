@@ -166,7 +166,7 @@ pub async fn r2_waking_does_not_defeat_the_backoff(env: &Env) {
 }
 
 /// Defer and release do not count the attempt; fail does; ack and advance reset the count.
-pub async fn r2_attempts_count_what_failed(env: &Env) {
+pub async fn r2_attempts_count_failures(env: &Env) {
     env.store.done(enqueue(standing("r2-count"))).await;
     let row = key("r2-count");
     let step = async |end: fn(Batch, &Lease) -> Batch| {

@@ -185,7 +185,7 @@ pub async fn x6_old_schemas_are_migrated_and_newer_ones_refused(env: &Env) {
 
 /// A failing migration step, an invalid version and a shape that fits no version are errors, and the document stays.
 /// Documents only.
-pub async fn x6_what_cannot_be_migrated_stays(env: &Env) {
+pub async fn x6_documents_that_cannot_be_migrated_stay(env: &Env) {
     let k = key("x6-stays");
     let doc: Doc<Board> = StateRegistry::new(Arc::clone(&env.store.0))
         .document(&k, Schema::starting_at(4).then(|_| Err("no way".to_owned())));

@@ -224,7 +224,7 @@ pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
 }
 
 /// A worker with a retention removes old runs automatically, after the archive has them.
-pub async fn w20_a_worker_archives_and_removes_what_is_old(env: &Env) {
+pub async fn w20_a_worker_archives_and_removes_old_runs(env: &Env) {
     let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (archive, tally) = (Arc::clone(&kept), Tally::default());
     let counted = tally.clone();

@@ -160,7 +160,7 @@ pub async fn i1_a_request_in_flight_is_renewed(env: &Env) {
 
 /// A finished request returns status, headers and body again, with unchanged bytes, from another instance and after a
 /// restart. The row of the reservation is gone.
-pub async fn i2_the_answer_comes_again_everywhere(env: &Env) {
+pub async fn i2_the_response_is_repeated_everywhere(env: &Env) {
     let bytes = StoredResponse::new(200).body(vec![0, 159, 255]);
     let empty = StoredResponse::new(204);
     for (name, answer) in [("text", answer()), ("bytes", bytes.clone()), ("empty", empty.clone())] {

@@ -317,7 +317,7 @@ pub async fn e6_the_state_as_of_a_time_does_not_depend_on_snapshots(env: &Env) {
 }
 
 /// `now` on a subscription returns an event that was committed before the call.
-pub async fn o1_what_is_committed_is_there_now(env: &Env) {
+pub async fn o1_committed_events_are_visible_to_now(env: &Env) {
     let (here, there) = (here(env), there(env));
     for what in [SubscriptionFilter::all(), SubscriptionFilter::stream(&stream("now"))] {
         let mut subscription = there.subscribe(what, StartFrom::Now).await.unwrap();

@@ -300,7 +300,7 @@ pub async fn i8_a_blocked_message_holds_up_those_behind_it(env: &Env) {
 }
 
 /// Discarding a message that was looked up removes only that one: neither its successor nor one behind it.
-pub async fn i8_what_was_found_is_discarded_and_nothing_else(env: &Env) {
+pub async fn i8_only_the_found_message_is_discarded(env: &Env) {
     for n in 0..3 {
         env.store.done(put(&message("line", n).in_order())).await;
     }

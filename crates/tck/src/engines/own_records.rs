@@ -147,7 +147,7 @@ pub async fn w18_a_step_of_a_driver_that_was_overtaken_records_nothing(env: &Env
 
 /// Code stops waiting for a step that has recorded its completion. The journal decides, and every replay takes the same
 /// branch.
-pub async fn w7_a_step_that_recorded_itself_wins_over_what_came_later(env: &Env) {
+pub async fn w7_a_step_that_recorded_itself_wins_over_later_entries(env: &Env) {
     let (tally, store) = (Tally::default(), Arc::clone(&env.store.0));
     let (counted, never) = (tally.clone(), Gate::closed());
     let code = async move |cx: &Ctx, _: u32| {

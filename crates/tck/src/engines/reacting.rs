@@ -70,7 +70,7 @@ pub async fn r1_handlers_see_each_key_in_order_one_at_a_time(env: &Env) {
 
 /// The effects of one event are visible to the next: a handler that reads and then writes loses nothing. Events handled
 /// together are handled separately after a conflict among them.
-pub async fn r1_what_one_event_did_is_there_for_the_next(env: &Env) {
+pub async fn r1_effects_of_one_event_are_visible_to_the_next(env: &Env) {
     let stream = key("r1-count");
     for n in 0..20 {
         append(&env.store, &stream, n).await;
@@ -99,7 +99,7 @@ pub async fn r1_what_one_event_did_is_there_for_the_next(env: &Env) {
 }
 
 /// A reaction sees the events of its types and streams, from its start position.
-pub async fn r1_a_reaction_sees_what_it_is_about(env: &Env) {
+pub async fn r1_a_reaction_sees_its_types_and_streams(env: &Env) {
     let (mine, other) = (key("r1-mine"), Key::new("else", ["r1-other"]).unwrap());
     let internal = NewEvent::new(event_type("tidelock.internal"), number(9));
     append(&env.store, &mine, 0).await;
@@ -272,7 +272,7 @@ pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
 }
 
 /// A non-retryable failure blocks at the first attempt, even if the event arrived in a batch.
-pub async fn r5_what_is_not_to_be_retried_blocks_at_once(env: &Env) {
+pub async fn r5_a_permanent_failure_blocks_at_once(env: &Env) {
     let stream = key("r5");
     let refuse = |event: &Event| {
         if n(event) == 2 { Err(Failure::permanent("never again")) } else { Ok(()) }

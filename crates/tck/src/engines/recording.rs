@@ -23,7 +23,7 @@ fn thrice() -> RetryPolicy {
 }
 
 /// A result or an error that cannot be recorded fails its step within its attempts. The step never runs forever.
-pub async fn w16_what_cannot_be_recorded_fails_its_step(env: &Env) {
+pub async fn w16_an_unrecordable_result_fails_its_step(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
     let code = async move |cx: &Ctx, which: u32| {
@@ -206,7 +206,7 @@ pub async fn w2_keys_of_steps_do_not_collide(env: &Env) {
 
 /// Values nested more deeply than a record allows are rejected at the start, or fail the step or run that returned
 /// them.
-pub async fn w16_values_that_nest_too_deep_fail_what_brought_them(env: &Env) {
+pub async fn w16_values_that_nest_too_deep_fail_their_step_or_run(env: &Env) {
     const NESTED: Workflow<serde_json::Value, serde_json::Value> = Workflow::new("nested");
     let nested = |depth: usize| (1..depth).fold(json!([]), |inner, _| json!([inner]));
     let code = async move |cx: &Ctx, input: serde_json::Value| {

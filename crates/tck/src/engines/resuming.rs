@@ -27,7 +27,7 @@ fn withdraw(amount: i64) -> Batch {
 }
 
 /// A handled failure stays handled, and later results are kept. Only the failure that ended the run is retried.
-pub async fn w16_resume_takes_back_only_what_ended_the_run(env: &Env) {
+pub async fn w16_resume_reverts_only_the_failure_that_ended_the_run(env: &Env) {
     open_account(env).await;
     let (tally, fixed) = (Tally::default(), Tally::default());
     let (counted, healed) = (tally.clone(), fixed.clone());

@@ -178,7 +178,7 @@ async fn a_guard_that_was_handed_over_is_its_new_tasks() {
 }
 
 #[tokio::test]
-async fn a_blocked_lease_says_why() {
+async fn a_blocked_lease_reports_its_reason() {
     let (store, lock) = (store(), key("k"));
     let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
     store.apply(Batch::new().block(held.lease(), "out of paper")).await.unwrap();

@@ -185,7 +185,7 @@ fn c1_a_new_task_runs_at_once_only_if_the_minute_matches() {
 }
 
 #[test]
-fn c2_an_outage_is_caught_up_as_the_policy_says() {
+fn c2_an_outage_is_caught_up_by_the_policy() {
     let begin = "2026-01-01T00:00:30Z";
     let hours = || {
         let mut looked = Looked::new("0 */2 * * *", begin);

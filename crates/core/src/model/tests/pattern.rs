@@ -38,7 +38,7 @@ fn patterns_that_a_backend_cannot_express_are_rejected() {
 }
 
 #[test]
-fn like_says_the_same() {
+fn like_matches_the_same_keys() {
     assert_eq!(Pattern::new("^a%b_c\\\\.x.*$").unwrap().to_like(), "a\\%b\\_c\\\\_x%");
     assert_eq!(Pattern::new("x").unwrap().to_like(), "%x%");
 }

@@ -51,7 +51,7 @@ fn e7_the_head_stays_whatever_is_removed() {
 }
 
 #[test]
-fn e7_a_truncate_sees_what_its_batch_did_before() {
+fn e7_a_truncate_sees_earlier_operations_of_its_batch() {
     let mut desk = Desk::new();
     let batch = append(3).truncate(&key("s"), StreamVersion(2)).append(&key("s"), Expect::Any, events(1));
     let batch = batch.truncate(&key("s"), StreamVersion(4)).truncate(&key("t"), StreamVersion(9));
