@@ -44,7 +44,7 @@ fn steps(lines: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn killed_in_the_third_step_it_goes_on_with_the_third_step() {
+fn killed_in_the_third_step_it_resumes_with_the_third_step() {
     let program = example();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("order.db");

@@ -47,7 +47,7 @@ fn finished(mut check: Child) -> Result<()> {
     while begun.elapsed() < LONGEST {
         match check.try_wait()? {
             Some(status) if status.success() => return Ok(()),
-            Some(_) => bail!("schemathesis has found something, which is told above"),
+            Some(_) => bail!("schemathesis has reported failures; see its output above"),
             None => std::thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -89,7 +89,7 @@ impl Served {
         let stdout = child.stdout.take().context("the server has no output")?;
         BufReader::new(stdout).read_line(&mut line)?;
         let address = line.split("http://").nth(1).and_then(|rest| rest.split('"').next());
-        let address = address.with_context(|| format!("the server says no address: {line:?}"))?.to_owned();
+        let address = address.with_context(|| format!("the server printed no address: {line:?}"))?.to_owned();
         let tokens = fs::read_to_string(directory.path().join("api.db.tokens"))?;
         let token = tokens.lines().find_map(|line| line.strip_prefix("write "));
         let token = token.context("the server has made no token")?.to_owned();

@@ -35,7 +35,7 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [-- ARGS]      Run every test, documentation example, model checker, example and the pages; ARGS go to `cargo test`
       --repeat N      Run everything N times, and list the checks that failed in some of the runs
-      --load          Keep every core busy meanwhile
+      --load          Keep every core busy during the tests
       --postgres N    Run the tests of the PostgreSQL backend, or ARGS, on that major version (14 to 18)
   ci                  What must pass before a change goes in: fmt, clippy, tidy, test (also on PostgreSQL 14 and 18), docs, api-check; nothing is skipped
   tidy                Check the rules of the house that the compiler does not know
@@ -47,7 +47,7 @@ Commands:
       --require       What is missing is a failure
       --only TEXT     Only cases whose name has this in it
       --repeat N      Run the cases N times, and list those that failed in some of the runs
-      --load          Keep every core busy meanwhile
+      --load          Keep every core busy during the tests
       --screens DIR   Make pictures of the pages for the book, and run no test
   soak [OPTIONS]      Run the long variants of the tests
       --minutes N     How long each soak test runs (default: 10)

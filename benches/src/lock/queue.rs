@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_in_the_queue_is_served() {
+    fn every_waiter_in_the_queue_is_served() {
         let runtime = Runtime::new().unwrap();
         let count = |drained: Result<Drained, Failed>| drained.unwrap().hand_offs;
         assert_eq!(count(runtime.block_on(drain::<Ours>(100, PATIENCE))), 100);

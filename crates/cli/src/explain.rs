@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_stands_without_its_code() {
+    fn a_title_omits_its_code() {
         assert_eq!(title("TL0204", "# TL0204: the fence is stale\n\ntext"), "the fence is stale");
         assert_eq!(title("TL0204", "# The fence is stale\n"), "The fence is stale");
     }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_not_repeated() {
+    fn an_invalid_address_is_not_repeated() {
         let refused = ServerUrl::parse("secret@host").unwrap_err();
         assert!(refused.is::<UsageError>());
         assert!(!refused.to_string().contains("secret"));

@@ -223,7 +223,7 @@ pub enum InvalidInput {
     },
     /// A name that only Tidelock may write.
     #[error(
-        "cannot write {name}: the name is reserved; choose a name that does not begin with tidelock. and does not stand beside a stream or document, or use the operation of its engine"
+        "cannot write {name}: the name is reserved; choose a name without the prefix tidelock. that no engine derives from a stream or document, or use the operation of its engine"
     )]
     Reserved {
         /// The key, or the type of an event.

@@ -25,7 +25,7 @@
 //!
 //! let held = lease::request(&store, &nightly).ttl(Duration::from_secs(30)).try_acquire().await?;
 //! let write = Batch::new().put(&nightly, Expect::Any, Payload::of(&42)?);
-//! store.apply(held.guard(write)?).await?; // refused, if somebody else holds the lease by then
+//! store.apply(held.guard(write)?).await?; // rejected if another holder has the lease by then
 //! held.release().await?;
 //! # Ok(())
 //! # }

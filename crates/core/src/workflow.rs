@@ -17,7 +17,7 @@
 //!     let receipt = cx.step("charge", async |step| charge(amount, &step.key()).await).await?;
 //!     match cx.signal_timeout(APPROVED, Duration::from_secs(86_400)).await? {
 //!         Some(true) => Ok(receipt),
-//!         _ => Err(Failure::new("nobody approved it")),
+//!         _ => Err(Failure::new("the order was not approved")),
 //!     }
 //! }
 //!

@@ -67,7 +67,7 @@ async fn add(options: &UpdateOptions, remote: &Remote, number: u32) -> Result<us
 }
 
 #[tokio::test]
-async fn tasks_of_one_process_stand_in_line_and_are_never_rejected() {
+async fn tasks_of_one_process_queue_and_are_never_rejected() {
     let (options, remote) = (options(1), Remote::default());
     let all = (0..50).map(|number| tidelock_core::lock::scope(add(&options, &remote, number)));
     let lengths: Vec<usize> =
@@ -101,7 +101,7 @@ async fn attempts_are_bounded() {
     };
     let result: Result<(), UpdateError<io::Error>> =
         external_update::update(&options, &term, async || Ok(()), async |_| Ok(()), push).await;
-    let error = result.expect_err("rejected for ever");
+    let error = result.expect_err("every attempt is rejected");
     assert!(
         matches!(&error, UpdateError::Rejected { attempts: 3, reason, .. } if reason == "stale"),
         "{error}"

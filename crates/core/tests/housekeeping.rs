@@ -31,7 +31,7 @@ async fn more_rows_than_a_page_holds_are_all_removed() {
 }
 
 #[tokio::test]
-async fn it_runs_by_itself_until_it_is_shut_down() {
+async fn it_runs_in_the_background_until_it_is_shut_down() {
     let (store, clock) = with_records(3).await;
     clock.advance(OPERATIONS + Duration::from_secs(1));
     let shared: SharedStore = Arc::new(store.clone());

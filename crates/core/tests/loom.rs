@@ -102,7 +102,7 @@ fn readers_share_and_a_writer_is_alone() {
 }
 
 #[test]
-fn of_two_that_wait_for_each_other_at_most_one_is_told_and_none_hangs() {
+fn of_two_tasks_in_a_cycle_at_most_one_fails_and_none_hangs() {
     check(Some(3), || {
         let (locks, x, y) = (Locks::new(), thing("x"), thing("y"));
         let crossing = |locks: &Locks, first: &LockKey, second: &LockKey| {

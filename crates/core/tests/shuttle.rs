@@ -63,7 +63,7 @@ async fn once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
 }
 
 #[test]
-fn nobody_is_inside_with_somebody_and_everybody_is_served() {
+fn holders_exclude_each_other_and_every_waiter_is_served() {
     let test = || {
         let (locks, x, room) = (Locks::new(), thing("x"), Arc::new(Room::default()));
         let served = Arc::new(AtomicUsize::new(0));
@@ -138,7 +138,7 @@ trait AwaitWith: Future + Sized {
 impl<F: Future> AwaitWith for F {}
 
 #[test]
-fn a_cycle_is_told_to_exactly_one_and_never_hangs() {
+fn exactly_one_waiter_of_a_cycle_fails_and_none_hangs() {
     let test = || {
         let locks = Locks::new();
         let terms: Vec<LockKey> = ["x", "y", "z"].map(thing).to_vec();

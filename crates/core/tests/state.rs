@@ -65,7 +65,7 @@ async fn s1_two_increments_in_memory_both_land_and_each_mutator_runs_once() {
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
 #[tokio::test]
-async fn s11_time_that_is_up_while_the_write_is_under_way_is_unknown_and_the_id_tells() {
+async fn s11_a_timeout_during_the_write_is_unknown_and_its_id_resolves() {
     let slow = Arc::new(Slow::default());
     let key = Key::single("s11").unwrap();
     let record: State<u64> = StateRegistry::new(slow.clone()).at(&key);
@@ -73,7 +73,7 @@ async fn s11_time_that_is_up_while_the_write_is_under_way_is_unknown_and_the_id_
     let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
     let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
     assert_eq!(error.outcome(), Outcome::Unknown(Some(*id)));
-    assert!(slow.operation(*id).await.unwrap().is_some(), "the id tells that it was applied");
+    assert!(slow.operation(*id).await.unwrap().is_some(), "the record of the id shows that it was applied");
     slow.gate.notify_one();
     assert_eq!(record.get().await.unwrap(), 1);
 }
@@ -188,7 +188,7 @@ impl Observer for ReportedWrites {
 }
 
 #[tokio::test]
-async fn an_observer_hears_who_asked_and_its_panic_changes_nothing() {
+async fn an_observer_sees_the_caller_and_its_panic_changes_nothing() {
     let told = Arc::new(ReportedWrites::default());
     let states = StateRegistry::new(Arc::new(MemoryStore::new())).observer(told.clone());
     let record: State<u64> = states.at(Key::single("observed").unwrap());
@@ -226,7 +226,7 @@ async fn a_container_in_memory_is_watched_too() {
 }
 
 #[tokio::test]
-async fn a_write_without_a_container_is_seen_and_told_like_any_other() {
+async fn a_write_without_a_container_is_observed_and_recorded() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let states = StateRegistry::new(Arc::clone(&store)).with_history();
     let key = Key::new("count", ["visits"]).unwrap();

@@ -56,7 +56,7 @@ async fn subscribed(store: &Arc<Counting>, start: StartFrom) -> Subscription {
 }
 
 #[tokio::test]
-async fn who_follows_a_long_stream_from_now_on_reads_nothing_of_it() {
+async fn a_subscription_from_now_reads_nothing_of_a_long_stream() {
     let store = filled().await;
     let mut now = subscribed(&store, StartFrom::Now).await;
     assert_eq!(now.now().await.unwrap(), None);
@@ -67,7 +67,7 @@ async fn who_follows_a_long_stream_from_now_on_reads_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn who_comes_back_to_a_long_stream_reads_what_is_new_and_little_else() {
+async fn a_resumed_subscription_reads_little_but_new_events() {
     let store = filled().await;
     let all = store.inner.read_stream(StreamQuery::forward(&stream(), 5_000)).await.unwrap().events;
     let last = all.last().unwrap().position;

@@ -56,11 +56,11 @@ async fn x8_a_directory_that_was_removed_is_missed() {
     fs::remove_dir_all(site.store.path()).unwrap();
     let error = site.refused().await;
     assert_eq!((error.kind, error.code().as_str()), (StoreErrorKind::CannotOpen, "TL0401"), "{error}");
-    assert!(!site.store.path().exists(), "nothing is made in its place");
+    assert!(!site.store.path().exists(), "no new directory is created");
 }
 
 #[tokio::test]
-async fn x8_a_directory_that_turns_read_only_is_told() {
+async fn x8_a_directory_that_turns_read_only_is_reported() {
     let site = Site::new().await;
     for directory in [site.store.path().to_owned(), site.store.path().join("documents")] {
         fs::set_permissions(&directory, Permissions::from_mode(0o500)).unwrap();
@@ -72,7 +72,7 @@ async fn x8_a_directory_that_turns_read_only_is_told() {
 }
 
 #[tokio::test]
-async fn x8_a_directory_that_somebody_else_holds_is_busy() {
+async fn x8_a_directory_of_another_holder_is_busy() {
     let site = Site::new().await;
     let lock = File::open(site.store.path().join(".lock")).unwrap();
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -104,7 +104,7 @@ async fn x8_a_file_that_was_edited_into_another_shape_does_not_read() {
 }
 
 #[tokio::test]
-async fn x8_a_store_that_was_closed_says_so() {
+async fn x8_a_closed_store_reports_it() {
     let site = Site::new().await;
     site.store.close().await;
     assert_eq!(site.refused().await.kind, StoreErrorKind::Closed);

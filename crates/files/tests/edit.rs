@@ -77,7 +77,7 @@ async fn a_file_is_readable_and_keeps_the_order_of_its_author() {
 }
 
 #[tokio::test]
-async fn an_edit_is_a_new_version_for_whoever_meets_it_first() {
+async fn an_edit_becomes_a_new_version_on_first_access() {
     let place = DocumentFile::new().await;
     place.put(&key(), json!({ "per_hour": 100 })).await;
     place.edit(FILE, "100", "250");
@@ -118,7 +118,7 @@ async fn a_file_may_be_written_by_hand() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_corrupt_and_names_the_file() {
+async fn an_unreadable_document_is_corrupt_and_names_the_file() {
     let deep = format!(r#"{{"key": "limits(\"mail\")", "value": {}{}}}"#, "[".repeat(501), "]".repeat(501));
     let cases = [
         ("{\"key\": ", "not the JSON of a document"),
@@ -142,7 +142,7 @@ async fn what_cannot_be_read_is_corrupt_and_names_the_file() {
         assert_eq!(fs::read_to_string(place.file(FILE)).unwrap(), content, "what is damaged is left alone");
         let other = Key::single("other").unwrap();
         place.put(&other, json!(2)).await;
-        assert_eq!(place.read(&other).await.unwrap(), (1, json!(2)), "other documents go on");
+        assert_eq!(place.read(&other).await.unwrap(), (1, json!(2)), "other documents are still served");
     }
 }
 

@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn what_decodes_is_the_only_name_of_its_key(name in "[a-zA-Z0-9=@#%^~./-]{0,20}\\.json") {
+    fn a_decodable_file_name_is_the_only_name_of_its_key(name in "[a-zA-Z0-9=@#%^~./-]{0,20}\\.json") {
         if let Some(ParsedName::Key(key)) = decode(&name) {
             prop_assert_eq!(encode(&key), name);
         }

@@ -36,7 +36,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_store_is_told_apart() {
+async fn reasons_against_a_store_are_distinguished() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let off = || FilesOptions { create: false, ..FilesOptions::default() };
@@ -85,7 +85,7 @@ async fn everything_belongs_to_its_user_alone() {
 }
 
 #[tokio::test]
-async fn what_is_no_document_is_refused_by_name() {
+async fn invalid_files_are_rejected_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let store = common::open(&directory.path().join("s"), SystemClock::shared()).await;
     let lease = Lease { key: key(), fence: Fence(1), owner: None };
@@ -185,7 +185,7 @@ async fn a_directory_that_is_gone_is_no_empty_store() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_writes_here_and_elsewhere_and_of_hands() {
+async fn a_listener_sees_local_and_remote_writes_and_edits() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let here = common::open(&path, SystemClock::shared()).await;

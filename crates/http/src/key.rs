@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn invalid_keys_are_rejected() {
         for bad in
             [&[b"\"a".as_slice()][..], &[b"\"a\"b"], &[br#""a\n""#], &[b"\""], &[b"a", b"a"], &[b"\xff"]]
         {

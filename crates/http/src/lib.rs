@@ -57,7 +57,7 @@
 //!
 //! Rejections are `application/problem+json` with the code.
 //!
-//! # Where the layer stands
+//! # Order of layers
 //!
 //! Any caller that knows a key gets its response. So put authentication outside this layer, and separate the keys of
 //! different callers by [`IdempotencyLayer::scope`]. Put compression outside it as well: the layer stores the handler's

@@ -42,7 +42,7 @@ fn created(call: usize) -> Response {
 }
 
 #[tokio::test]
-async fn the_answer_comes_again_and_says_so() {
+async fn the_response_is_repeated_and_marked() {
     let (app, calls) = counting(IdempotencyLayer::new(&memory()), created);
     let first = post(&app, "k", "a").await;
     let again = post(&app, "\"k\"", "a").await;
@@ -175,7 +175,10 @@ async fn in_flight_is_409_or_waits_by_policy() {
     let refused = post(&app, "k", "a").await;
     assert_eq!((refused.status, refused.code()), (StatusCode::CONFLICT, "TL1202".to_owned()));
     assert_eq!(refused.headers["retry-after"], "1");
-    assert!(!refused.text().contains(&std::process::id().to_string()), "who has it is nobody's business");
+    assert!(
+        !refused.text().contains(&std::process::id().to_string()),
+        "the response reveals the owner of the key"
+    );
     assert_eq!(post(&app, "k", "b").await.status, StatusCode::UNPROCESSABLE_ENTITY, "also in flight");
     let waiting = tokio::spawn(async move { post(&patient, "k", "a").await });
     gate.add_permits(1);
@@ -248,7 +251,7 @@ async fn an_answer_that_is_too_large_or_a_stream_is_passed_on_and_does_not_run_a
 }
 
 #[tokio::test]
-async fn what_a_handler_commits_is_the_answer() {
+async fn the_response_is_the_one_that_the_handler_commits() {
     let store = memory();
     let app = shop(IdempotencyLayer::new(&store).required());
     let first = post(&app, "k", "3 apples").await;
@@ -260,7 +263,7 @@ async fn what_a_handler_commits_is_the_answer() {
 }
 
 #[tokio::test]
-async fn a_handler_can_free_its_key_by_itself() {
+async fn a_handler_can_release_its_key() {
     let calls = Count::default();
     let count = calls.clone();
     let handler = to(async move |Extension(once): Extension<Reservation>| {

@@ -92,7 +92,7 @@ async fn a_webhook_is_signed_and_runs_once() {
 }
 
 #[tokio::test]
-async fn what_is_not_signed_lately_does_not_run() {
+async fn requests_without_a_recent_signature_do_not_run() {
     let calls = Count::default();
     let called = calls.clone();
     let handler = to(move || {

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_traceparent_is_left_out() {
+    fn an_invalid_traceparent_is_left_out() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let span = read(good).unwrap();
         assert_eq!(span.span_id().to_string(), "b7ad6b7169203331");

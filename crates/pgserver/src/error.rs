@@ -37,7 +37,7 @@ pub enum Error {
     /// The account that runs the server cannot enter its directory.
     #[error(
         "the user {account} cannot enter {}, and PostgreSQL does not run as root. Choose a directory whose parents \
-         everybody may enter (chmod o+x, or another PgServerOptions::directory or TMPDIR)",
+         every user may enter (chmod o+x, or another PgServerOptions::directory or TMPDIR)",
         directory.display()
     )]
     Unreachable {

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_causes_are_told_from_lasting_ones() {
+    fn transient_causes_are_distinguished_from_permanent_ones() {
         let memory = "FATAL:  pre-existing shared memory block (key 1, ID 2) is still in use";
         assert!(is_passing(memory) && !is_port_taken(memory));
         assert!(is_passing("FATAL:  lock file \"postmaster.pid\" already exists"));

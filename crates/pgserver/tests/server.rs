@@ -1,7 +1,7 @@
 //! The guarantees of a private server: it starts, survives being killed, and never outlives its owner.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "a process that is started to be killed tells about its server")]
+#![expect(clippy::print_stdout, reason = "a child process reports its server on stdout")]
 
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -236,7 +236,7 @@ fn owner_in_another_process(test: &str) -> (Child, PathBuf, u16) {
         let (port, data) = told.split_once(' ')?;
         Some((PathBuf::from(data), port.parse().ok()?))
     });
-    let (data, port) = told.expect("the process tells about its server");
+    let (data, port) = told.expect("the process reports its server");
     (child, data, port)
 }
 

@@ -179,8 +179,8 @@ pub(crate) fn explain(address: &ConnectOptions, error: &tokio_postgres::Error) -
     let cause = error.source()?;
     if cause.to_string() == "server does not support TLS" {
         return Some(format!(
-            "the server does not offer TLS, and sslmode={} demands it; turn `ssl` on at the server or, if nobody \
-             else can listen in between, say sslmode=disable",
+            "the server does not offer TLS, and sslmode={} demands it; turn `ssl` on at the server or, on a \
+             trusted network, set sslmode=disable",
             address.tls.name()
         ));
     }

@@ -81,7 +81,7 @@ async fn x8_a_server_that_is_away_is_unreachable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x8_tables_that_are_held_read_only_or_gone_are_told_apart() {
+async fn x8_locked_read_only_and_missing_tables_are_distinguished() {
     let site = Site::new().await;
     let other = site.client().await;
     other.batch_execute("BEGIN; LOCK TABLE tidelock.documents IN EXCLUSIVE MODE").await.unwrap();
@@ -107,7 +107,7 @@ async fn x8_tables_that_are_held_read_only_or_gone_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x8_a_store_that_was_closed_says_so() {
+async fn x8_a_closed_store_reports_it() {
     let site = Site::new().await;
     site.store.close().await;
     assert_eq!(site.refused().await.kind, StoreErrorKind::Closed);

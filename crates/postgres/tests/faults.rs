@@ -177,7 +177,7 @@ async fn lose_an_answer(site: &Site, witness: &PostgresStore, lost: Lost) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_is_unknown_and_its_id_tells() {
+async fn a_lost_response_is_unknown_and_its_id_resolves() {
     let site = Site::open(common::options()).await;
     let witness = site.witness().await;
     for warm in [true, false] {
@@ -203,7 +203,7 @@ async fn a_connection_that_is_lost_before_the_commit_is_sent_costs_another_attem
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_answer_is_lost_ends_by_itself() {
+async fn a_claim_whose_response_is_lost_expires() {
     let ttl = Duration::from_millis(300);
     let site = Site::open(common::options()).await;
     let (job, queue) = (key("job"), QueueName::new("jobs").unwrap());
@@ -322,7 +322,7 @@ async fn killed_and_started_again_under_load_nothing_is_lost_or_there_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_lets_callers_wait_and_nobody_waits_for_ever() {
+async fn a_full_queue_lets_callers_wait_with_a_limit() {
     let patience = Duration::from_millis(500);
     let site = Site::open(PostgresOptions { queue: 2, committers: 1, ..self::patience(patience) }).await;
     site.proxy.refuse(true);
@@ -362,7 +362,7 @@ async fn is_waiting(admin: &Client, program: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_that_nobody_waits_for_ends_in_the_server() {
+async fn an_abandoned_read_is_cancelled_in_the_server() {
     let site = Site::open(common::options()).await;
     let (holder, admin) = (client(server()).await, client(server()).await);
     holder.batch_execute(&format!("BEGIN; LOCK TABLE {}.work", site.schema)).await.unwrap();
@@ -406,7 +406,7 @@ async fn a_deadlock_with_other_programs_costs_another_attempt_and_nothing_else()
         tokio::join!(hold(&one, &site.schema, &a), tokio::time::timeout(POLL * 10, closing)).1.ok();
         two.batch_execute("ROLLBACK").await.unwrap();
         one.batch_execute("COMMIT").await.unwrap();
-        in_time("the store goes on", applying).await.unwrap().unwrap();
+        in_time("the store continues", applying).await.unwrap().unwrap();
         rounds += 1;
         site.proxy.answered("C40P01")
     })
@@ -455,7 +455,7 @@ async fn beside_programs_that_lock_in_other_orders_every_call_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neighbours_do_not_pay_for_a_row_that_somebody_holds() {
+async fn neighbours_are_not_delayed_by_a_locked_row() {
     // One committer: concurrent batches share a group.
     let site = Site::open(PostgresOptions { committers: 1, ..common::options() }).await;
     let (held, free) = (key("held"), key("free"));
@@ -642,7 +642,7 @@ async fn hints_arrive_again_after_a_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_told_at_once_and_not_repeated() {
+async fn a_wrong_password_fails_at_once_and_is_not_repeated() {
     let url = server().url();
     let (_, rest) = url.split_once("://tidelock:").unwrap();
     let (_, place) = rest.split_once('@').unwrap();
@@ -712,7 +712,7 @@ impl Pair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_store_goes_on_when_a_standby_takes_over() {
+async fn the_same_store_continues_when_a_standby_takes_over() {
     let pair = Pair::start();
     let store = PostgresStore::open(&pair.url(), common::options()).await.unwrap();
     let stream = key("s");

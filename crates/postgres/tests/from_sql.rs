@@ -230,7 +230,7 @@ async fn every_key_of_the_store_can_be_appended_to() {
 }
 
 #[tokio::test]
-async fn what_is_appended_is_what_the_store_reads() {
+async fn the_store_reads_the_appended_events() {
     let sql = Sql::open().await;
     let id = Uuid::now_v7();
     let full = Append {
@@ -337,7 +337,7 @@ async fn the_same_content_in_other_words_is_the_same_content() {
 }
 
 #[tokio::test]
-async fn what_is_rolled_back_never_was() {
+async fn rolled_back_events_never_appear() {
     let sql = Sql::open().await;
     let (s, client) = (&sql.schema, &sql.client);
     client.batch_execute(&format!("CREATE TABLE {s}.invoices (n int)")).await.unwrap();

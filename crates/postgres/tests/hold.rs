@@ -33,7 +33,7 @@ fn a_blocked_runtime_of_the_caller_keeps_the_lease() {
         let held = lease::request(&store, &lock).ttl(TTL).try_acquire().await.unwrap();
         // The subject of the test: the only thread of the runtime is blocked for longer than the lease lasts.
         std::thread::sleep(TTL * 2);
-        assert!(!held.token().is_cancelled(), "the lease was renewed meanwhile");
+        assert!(!held.token().is_cancelled(), "the lease was renewed in the meantime");
         held.release().await.unwrap();
     });
 }

@@ -103,7 +103,7 @@ async fn cancelled_statements_never_split_a_batch() {
             match answer {
                 Ok(_) => assert_eq!(found, [true; 3], "batch {n} was acknowledged"),
                 Err(ApplyError::Store { outcome: Outcome::NotApplied, error }) => {
-                    assert_eq!(found, [false; 3], "batch {n} was said not to be applied: {error}");
+                    assert_eq!(found, [false; 3], "batch {n} was reported as not applied: {error}");
                 }
                 Err(_) => assert!(found == [true; 3] || found == [false; 3], "batch {n} is there by halves"),
             }
@@ -115,7 +115,7 @@ async fn cancelled_statements_never_split_a_batch() {
 
 /// Another transaction holds a stream: only the batches that need it wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_row_holds_up_nobody_else() {
+async fn a_locked_row_delays_no_other_caller() {
     let mut env = env().await;
     env.store.apply(Batch::new().append(&key("held"), Expect::Any, [event()])).await.unwrap();
     let tx = env.mine.transaction().await.unwrap();
@@ -131,7 +131,7 @@ async fn a_held_row_holds_up_nobody_else() {
     for n in 0..20 {
         let put = Batch::new().put(&numbered("free", n), Expect::Absent, Payload::null());
         let done = tokio::time::timeout(Duration::from_secs(5), env.store.apply(put)).await;
-        done.expect("nobody holds this row").unwrap();
+        done.expect("no transaction locks this row").unwrap();
     }
     assert!(waiting.iter().all(|one| !one.is_finished()), "the row is still held");
     tx.rollback().await.unwrap();
@@ -164,7 +164,7 @@ async fn a_claim_by_name_holds_up_no_other_claim() {
     for n in 0..10 {
         let claim = Claim::queues(&owner(&format!("worker-{n}")), [queue_name("jobs")], 1, TTL);
         let claimed = tokio::time::timeout(Duration::from_secs(5), env.store.claim(claim)).await;
-        assert_eq!(claimed.expect("nobody holds these rows").unwrap().grants.len(), 1);
+        assert_eq!(claimed.expect("no transaction locks these rows").unwrap().grants.len(), 1);
     }
     tx.rollback().await.unwrap();
     assert_eq!(named.await.unwrap().unwrap().grants.len(), 1);
@@ -207,7 +207,7 @@ async fn renewed_leases_do_not_bury_the_lane() {
         .batch_execute(&format!(
             "INSERT INTO {0}.work (key, seq, revision, queue, priority, recurring, ready_at, due_at, payload, attempts,
                  takeovers, lease_owner, lease_fence, leased_at, lease_expires_at, enqueued_at)
-             SELECT 'leased ' || n, n, 1, 'jobs', 5, false, n, n, 'null', 1, 0, 'somebody', 1, 1,
+             SELECT 'leased ' || n, n, 1, 'jobs', 5, false, n, n, 'null', 1, 0, 'another', 1, 1,
                  {0}.clock() + 600000000, n FROM generate_series(1, {rows}) n;
              SELECT setval('{0}.work_seqs', {rows})",
             env.schema

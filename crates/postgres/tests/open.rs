@@ -254,7 +254,8 @@ async fn t13_a_newer_schema_is_refused_with_both_versions_and_left_alone() {
 /// Returns the statements that the guide lists for the store's user.
 fn guide() -> impl Iterator<Item = &'static str> {
     let guide = include_str!("../../../docs/how-to/postgresql.md");
-    let (_, rest) = guide.split_once("To work with `migrate: false`, it needs:").expect("the guide says so");
+    let (_, rest) =
+        guide.split_once("To work with `migrate: false`, it needs:").expect("the guide has this sentence");
     let (_, rest) = rest.split_once("```sql\n").expect("the guide has statements");
     rest.split_once("```").expect("they end").0.lines()
 }
@@ -331,7 +332,7 @@ async fn a_user_needs_the_rights_that_the_guide_names_and_no_others() {
     for (n, (on, right)) in grants.iter().enumerate() {
         database.run(&format!("REVOKE {right} ON {on} FROM {role}")).await;
         let error = granted.everything(&n.to_string()).await;
-        let error = error.expect_err(&format!("nobody missed {right} on {on}"));
+        let error = error.expect_err(&format!("the store works without {right} on {on}"));
         assert!(error.contains("permission denied"), "{right} on {on}: {error}");
         database.run(&format!("GRANT {right} ON {on} TO {role}")).await;
     }
@@ -367,7 +368,7 @@ async fn a_database_that_cannot_hold_every_text_is_refused() {
 }
 
 #[tokio::test]
-async fn a_schema_whose_name_is_not_plain_is_refused_before_anybody_is_asked() {
+async fn an_invalid_schema_name_is_rejected_before_any_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let url = format!("postgres://me:word@127.0.0.1:{}/db", listener.local_addr().unwrap().port());
@@ -382,8 +383,8 @@ async fn a_schema_whose_name_is_not_plain_is_refused_before_anybody_is_asked() {
     }
     let named = format!("{url}?schema=pg_temp");
     check(&named, common::options(), StoreErrorKind::Invalid, &["pg_temp"]).await;
-    let nobody = listener.accept().unwrap_err();
-    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock, "somebody connected");
+    let accepted = listener.accept().unwrap_err();
+    assert_eq!(accepted.kind(), std::io::ErrorKind::WouldBlock, "a client connected");
     // The longest name is valid.
     let address = common::address(&"z".repeat(50));
     let store = PostgresStore::open(&address, common::options()).await.unwrap();
@@ -418,15 +419,15 @@ async fn the_password_is_nowhere() {
     let database = Database::create().await;
     let secret = "s3cr3t-%20-w0rd";
     let port = durable().port();
-    let base = format!("postgres://nobody_here:{secret}@127.0.0.1:{port}");
+    let base = format!("postgres://no_such_user:{secret}@127.0.0.1:{port}");
     let addresses = [
         format!("{base}/{}", database.name),
         format!("{base}/no_such_database"),
         format!("{base}/{}?sslmode=verify-full", database.name),
         format!("{base}/{}?no_such_parameter=1", database.name),
         format!("postgres://a:{secret}@127.0.0.1:{port}x/db"),
-        format!("host=127.0.0.1 port={port} user=nobody_here password={secret} dbname=x"),
-        format!("host=127.0.0.1 port={port} user=nobody_here password={secret} dbname=x y=1"),
+        format!("host=127.0.0.1 port={port} user=no_such_user password={secret} dbname=x"),
+        format!("host=127.0.0.1 port={port} user=no_such_user password={secret} dbname=x y=1"),
     ];
     let decoded = "s3cr3t- -w0rd";
     for address in addresses {
@@ -734,7 +735,7 @@ async fn numbers_without_measure_are_cut_to_size() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so_and_leaves_no_connection() {
+async fn a_closed_store_reports_it_and_leaves_no_connection() {
     let database = Database::create().await;
     let url = format!("{}?application_name=closing", database.url());
     let store = PostgresStore::open(&url, full()).await.unwrap();
@@ -755,7 +756,7 @@ async fn a_closed_store_says_so_and_leaves_no_connection() {
 
 /// Where a retry cannot help, the store does not retry until the patience is used up.
 #[tokio::test]
-async fn a_user_who_is_locked_out_hears_it_at_once() {
+async fn a_rejected_user_gets_the_error_at_once() {
     let database = Database::create().await;
     let url = database.role("locked").await;
     let role = url.split(['/', ':']).nth(3).unwrap().to_owned();

@@ -246,18 +246,18 @@ async fn last_drawn(client: &Client, schema: &str) -> i64 {
 }
 
 /// Waits until a session waits for a lock of this kind.
-async fn somebody_waits(client: &Client, schema: &str, kind: &str) {
+async fn a_session_waits(client: &Client, schema: &str, kind: &str) {
     let sql = format!(
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = $1
             AND (classid = '{schema}.positions'::regclass OR relation = '{schema}.events'::regclass)"
     );
-    until("somebody waits", async || client.query_one(&sql, &[&kind]).await.unwrap().get::<_, i64>(0) > 0)
+    until("a session waits", async || client.query_one(&sql, &[&kind]).await.unwrap().get::<_, i64>(0) > 0)
         .await;
 }
 
 /// Otherwise a reader could pass a position that an unknown writer had drawn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o1_nobody_draws_a_position_before_telling() {
+async fn o1_no_position_is_drawn_before_its_advertisement() {
     let schema = common::fresh_schema();
     let url = address(&schema);
     let (store, other) = (open(&url).await, client(&url).await);
@@ -267,10 +267,10 @@ async fn o1_nobody_draws_a_position_before_telling() {
     other.batch_execute(&format!("SELECT {telling}")).await.unwrap();
     let writer = store.clone();
     let writing = tokio::spawn(async move { writer.apply(append(&key("s"), "second")).await });
-    somebody_waits(&other, &schema, "advisory").await;
-    assert_eq!(last_drawn(&other, &schema).await, last, "a position was drawn and nobody knows");
+    a_session_waits(&other, &schema, "advisory").await;
+    assert_eq!(last_drawn(&other, &schema).await, last, "a position was drawn without an advertisement");
     other.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
-    let receipt = in_time("the writer goes on", writing).await.unwrap().unwrap();
+    let receipt = in_time("the writer continues", writing).await.unwrap().unwrap();
     assert_eq!(receipt.last_position().map(|position| position.0), u64::try_from(last + 1).ok());
 }
 
@@ -286,12 +286,12 @@ async fn o1_readers_look_for_writers_after_they_looked_for_events() {
     quick.batch_execute(&format!("BEGIN; LOCK TABLE {schema}.events")).await.unwrap();
     let reader = store.clone();
     let reading = tokio::spawn(async move { log(&reader).await });
-    somebody_waits(&admin, &schema, "relation").await;
+    a_session_waits(&admin, &schema, "relation").await;
     // One writer draws a position. Another one draws the next, and is the first to commit.
     late.batch_execute(&format!("BEGIN; SELECT {schema}.draw_positions(1)")).await.unwrap();
     let append = format!("SELECT {schema}.append({schema}.key('q'), 'Said', '\"quick\"')");
     quick.batch_execute(&format!("{append}; COMMIT")).await.unwrap();
-    assert_eq!(in_time("the reader goes on", reading).await.unwrap(), ["first"]);
+    assert_eq!(in_time("the reader continues", reading).await.unwrap(), ["first"]);
     late.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(log(&store).await, ["first", "quick"]);
 }
@@ -306,7 +306,7 @@ async fn process_id(client: &Client) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o2_readers_stop_where_a_stalled_writer_began_and_go_on_when_it_ends() {
+async fn o2_readers_stop_where_a_stalled_writer_began_and_resume_when_it_ends() {
     for commits in [true, false] {
         let url = address(&common::fresh_schema());
         let (store, other) = (open(&url).await, open(&url).await);
@@ -382,7 +382,7 @@ async fn o2_of_several_stalled_writers_the_first_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o3_transactions_that_append_nothing_delay_nobody() {
+async fn o3_transactions_without_appends_delay_no_reader() {
     let (url, elsewhere) = (address(&common::fresh_schema()), address(&common::fresh_schema()));
     let (store, other) = (open(&url).await, open(&url).await);
     store.apply(append(&key("guarded"), "first")).await.unwrap();
@@ -406,7 +406,7 @@ async fn o3_transactions_that_append_nothing_delay_nobody() {
     open(&elsewhere).await.apply_in(&mut stranger, &append(&key("s"), "elsewhere")).await.unwrap();
     for n in 0..50_usize {
         store.apply(append(&key("s"), &n.to_string())).await.unwrap();
-        assert_eq!(log(&other).await.len(), n + 2, "a reader waits for somebody");
+        assert_eq!(log(&other).await.len(), n + 2, "the reader waits for a transaction");
         assert_eq!(other.stalls().await.unwrap(), []);
     }
     for client in [&here, &there] {
@@ -434,7 +434,7 @@ fn copy(schema: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscriber_goes_on_in_a_restored_copy_where_it_stopped() {
+async fn a_subscriber_resumes_in_a_restored_copy_where_it_stopped() {
     let schema = common::fresh_schema();
     let url = address(&schema);
     let store = open(&url).await;

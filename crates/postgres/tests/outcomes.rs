@@ -158,7 +158,7 @@ impl Ledger {
                 _ => assert!(times <= 1, "unknown: {times} times"),
             }
         }
-        assert!(events.is_empty(), "events that nobody sent");
+        assert!(events.is_empty(), "events that no call sent: {events:?}");
         let keys: BTreeSet<Key> = calls.iter().map(|(call, _)| call.key.clone()).collect();
         for key in keys {
             let found = witness.document(&key).await.unwrap();
@@ -280,8 +280,10 @@ async fn d1_connections_cut_in_mid_commit_behind_the_pooler_apply_every_batch_at
     for _ in 0..12 {
         for fault in [Fault::Cut, Fault::Terminate, Fault::Reconnect, Fault::Kill] {
             let applied = ledger.applied();
-            until(&format!("the writers go on after {fault:?}"), async || ledger.applied() >= applied + 30)
-                .await;
+            until(&format!("the writers continue after {fault:?}"), async || {
+                ledger.applied() >= applied + 30
+            })
+            .await;
             fault.inject(&site, &admin).await;
         }
     }

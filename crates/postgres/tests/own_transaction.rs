@@ -131,7 +131,7 @@ async fn blocked_by(client: &Client, pid: i32, at_least: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
     let start = Instant::now();
     while client.query_one(waiting, &[&pid]).await.unwrap().get::<_, i64>(0) < at_least {
-        assert!(start.elapsed() < LIMIT, "nobody waits for the transaction");
+        assert!(start.elapsed() < LIMIT, "no session waits for the transaction");
         tokio::task::yield_now().await;
     }
 }
@@ -178,7 +178,7 @@ async fn a_refused_batch_leaves_the_transaction_as_it_was() {
 }
 
 #[tokio::test]
-async fn batches_of_one_transaction_see_each_other_and_nobody_else_sees_them() {
+async fn batches_of_one_transaction_are_visible_only_to_each_other() {
     let mut shop = Shop::open().await;
     let mut tx = shop.begin().await;
     let put = Batch::new().put(&key("d"), Expect::Absent, Payload::of(&1).unwrap());

@@ -495,7 +495,7 @@ async fn fill(client: &Client, schema: &str) {
                 CASE WHEN n % 10000 = 0 THEN NULL WHEN n % 10 < 8 THEN {now} - 1000000000 + n
                     ELSE {now} + 3600000000 + n END,
                 {now} - 1000000000 + n + CASE n % 10 WHEN 8 THEN 4600000000 ELSE 0 END, 'null', 0, 0, {now},
-                CASE n % 10 WHEN 9 THEN 'somebody' END, CASE n % 10 WHEN 9 THEN 0 END,
+                CASE n % 10 WHEN 9 THEN 'worker' END, CASE n % 10 WHEN 9 THEN 0 END,
                 CASE n % 10 WHEN 9 THEN {now} END, CASE n % 10 WHEN 9 THEN {now} + 3600000000 + n END,
                 CASE n % 10000 WHEN 0 THEN 'no' END, CASE n % 10000 WHEN 0 THEN {now} END
             FROM generate_series(1, {WORK}) n;
@@ -602,7 +602,7 @@ fn reads_seek_and_never_scan() {
 }
 
 #[test]
-fn what_operators_ask_seeks_and_never_scans() {
+fn operator_queries_seek_and_never_scan() {
     none("operating");
 }
 

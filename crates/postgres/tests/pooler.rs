@@ -128,7 +128,7 @@ async fn behind_pgbouncer_everything_works() {
 }
 
 /// Returns the errors of a store without the pooler option. The list is empty when the store works anyway.
-async fn untold(bouncer: &Bouncer) -> Vec<String> {
+async fn unconfigured(bouncer: &Bouncer) -> Vec<String> {
     let backend = Postgres::default();
     let address = bouncer.address(&backend.schema(), "");
     let mut said = Vec::new();
@@ -143,9 +143,9 @@ async fn untold(bouncer: &Bouncer) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
+async fn behind_pgbouncer_an_unconfigured_store_names_the_fix() {
     let Some(bouncer) = start() else { return };
-    let mut said = untold(&bouncer).await;
+    let mut said = unconfigured(&bouncer).await;
     if said.is_empty() {
         return eprintln!("passed over: this PgBouncer follows prepared statements, and needs no telling");
     }
@@ -155,12 +155,12 @@ async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
 
 /// A pooler shares its connections with other programs.
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_pgbouncer_a_store_that_was_not_told_leaves_no_settings_behind() {
+async fn behind_pgbouncer_an_unconfigured_store_leaves_no_settings_behind() {
     let Some(bouncer) = start() else { return };
     // Every transaction begins with its own isolation level, whatever the one before it had.
     let settings = "SELECT name || ' = ' || setting FROM pg_settings WHERE source = 'session' \
                     AND name NOT IN ('application_name', 'client_encoding', 'transaction_isolation')";
-    drop(untold(&bouncer).await);
+    drop(unconfigured(&bouncer).await);
     // Concurrent transactions have a connection each.
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -217,8 +217,8 @@ fn behind_pgbouncer_the_kit_passes() {
         "t10_racing_repetitions_append_once",
         "t11_every_connection_knows_the_floor",
         "t13_connections_opened_at_once_share_one_database",
-        "t13_what_was_acknowledged_survives_a_restart",
-        "t14_watch_hears_of_changes",
+        "t13_acknowledged_writes_survive_a_restart",
+        "t14_watch_reports_changes",
     ];
     for name in names {
         eprintln!("{name}");

@@ -128,7 +128,7 @@ fn refused(opened: Result<PostgresStore, StoreError>, reasons: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_nobody_vouches_for_is_accepted_only_unchecked() {
+async fn an_untrusted_certificate_is_accepted_only_unchecked() {
     let files = Files::new();
     let key = KeyPair::generate().unwrap();
     let certificate = server_names(&["127.0.0.1", "localhost"]).self_signed(&key).unwrap().pem();

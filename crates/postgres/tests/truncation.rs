@@ -71,7 +71,7 @@ async fn removals_commit_with_the_callers_transaction_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn programs_that_append_from_sql_go_on_after_everything_was_removed() {
+async fn programs_that_append_from_sql_continue_after_a_full_truncation() {
     let backend = common::Postgres::default();
     let schema = backend.schema();
     let store = common::open(&common::address(&schema), None).await;
@@ -103,13 +103,13 @@ async fn long(schema: &str) -> (PostgresStore, Client) {
     (store, client)
 }
 
-async fn somebody_waits(client: &Client, schema: &str, how_many: i64) {
+async fn sessions_wait(client: &Client, schema: &str, how_many: i64) {
     let sql = format!(
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
          AND relation = '{schema}.events'::regclass"
     );
     let waiting = async || client.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0) == how_many;
-    until("somebody waits", waiting).await;
+    until("the sessions wait", waiting).await;
 }
 
 fn rare() -> EventFilter {
@@ -124,17 +124,17 @@ async fn remove_before_statement(schema: &str, statement: usize, removal: &str, 
     let mut holder = common::client().await;
     holder.batch_execute(&lock).await.unwrap();
     reading();
-    somebody_waits(&admin, schema, 1).await;
+    sessions_wait(&admin, schema, 1).await;
     for _ in 1..statement {
         let (next, sql) = (common::client().await, lock.clone());
         let queued = tokio::spawn(async move {
             next.batch_execute(&sql).await.unwrap();
             next
         });
-        somebody_waits(&admin, schema, 2).await;
+        sessions_wait(&admin, schema, 2).await;
         holder.batch_execute("COMMIT").await.unwrap();
         holder = in_time("the table is free", queued).await.unwrap();
-        somebody_waits(&admin, schema, 1).await;
+        sessions_wait(&admin, schema, 1).await;
     }
     holder.batch_execute(&format!("{removal}; COMMIT")).await.unwrap();
 }
@@ -171,7 +171,7 @@ async fn a_filter_does_not_pass_over_events_because_others_were_removed() {
             reading = Some(tokio::spawn(async move { read(&reader, of_stream).await }));
         })
         .await;
-        let page = in_time("the reader goes on", reading.unwrap()).await.unwrap();
+        let page = in_time("the reader continues", reading.unwrap()).await.unwrap();
         let last: Vec<u64> = (100_000..100_005).collect();
         assert_eq!((versions(&page), page.end), (last, true), "of the stream: {of_stream}");
     }

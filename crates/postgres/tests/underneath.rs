@@ -76,8 +76,8 @@ async fn lagging(schema: &str) -> Client {
 /// statements.
 async fn blocked_by(schema: &str) -> (Client, Client, String) {
     let (holder, third) = (common::client().await, common::client().await);
-    let write = format!("UPDATE {schema}.streams SET closed_at = NULL WHERE key = 'nobody'");
-    let hold = format!("BEGIN; DELETE FROM {schema}.work WHERE key = 'nobody'");
+    let write = format!("UPDATE {schema}.streams SET closed_at = NULL WHERE key = 'missing'");
+    let hold = format!("BEGIN; DELETE FROM {schema}.work WHERE key = 'missing'");
     holder.batch_execute(&hold).await.unwrap();
     (holder, third, format!("{write}; DELETE FROM {schema}.work WHERE key = 'another'"))
 }

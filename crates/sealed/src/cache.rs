@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_asks_for_leave_the_memory() {
+    fn unused_keys_leave_the_memory() {
         let cache = cache(1_000);
         cache.answer("a", &known(), cache.ask(at(0)));
         cache.answer("b", &known(), cache.ask(at(60)));

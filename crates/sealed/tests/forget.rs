@@ -13,7 +13,7 @@ use tidelock_core::store::{Batch, Expect, MemoryStore, Store as _};
 use tidelock_sealed::{Opened, Sealed, Vault, VaultOptions};
 
 #[tokio::test]
-async fn what_was_forgotten_opens_as_forgotten() {
+async fn a_forgotten_value_opens_as_forgotten() {
     let home = Home::new();
     let vault = home.vault();
     let (one, other) = (email("c-1"), email("c-2"));
@@ -87,7 +87,7 @@ async fn another_vault_notices_when_its_time_is_over_and_not_later() {
     assert!(is_forgotten(there.open(&sealed, &email("c-1")).await));
     assert!(
         is_forgotten(there.open(&late, &email("c-1")).await),
-        "what was sealed meanwhile is gone as well"
+        "a value that was sealed after the forget is lost as well"
     );
     assert_eq!(code(there.seal("c-1", &email("c-1"), &text()).await), "TL0902");
 }

@@ -52,7 +52,7 @@ fn each_one_is_another() {
 }
 
 #[test]
-fn what_is_saved_is_loaded_and_never_replaced() {
+fn a_saved_key_is_loaded_and_never_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("master.key");
     let key = MasterKey::generate().unwrap();

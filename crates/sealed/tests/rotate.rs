@@ -30,7 +30,11 @@ async fn an_older_master_key_unwraps_and_the_current_one_wraps() {
     assert_eq!(read(&both, &old, &email("c-1")).await, Some(text()));
     both.seal("c-1", &email("c-1"), &text()).await.unwrap();
     both.seal("c-2", &email("c-2"), &text()).await.unwrap();
-    assert_eq!(wrapped_by(&home, "c-1").await, master(1).id().to_string(), "it moves when it is told to");
+    assert_eq!(
+        wrapped_by(&home, "c-1").await,
+        master(1).id().to_string(),
+        "the subject is rotated on request"
+    );
     assert_eq!(wrapped_by(&home, "c-2").await, master(2).id().to_string());
     assert_eq!(read(&vault(&home, 1, &[]), &old, &email("c-1")).await, Some(text()));
     assert_eq!(code(vault(&home, 2, &[]).open(&old, &email("c-1")).await), "TL0908");

@@ -26,7 +26,7 @@ fn bytes(sealed: &Sealed<String>, field: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_sealed_opens_here_and_in_another_vault() {
+async fn a_sealed_value_opens_here_and_in_another_vault() {
     let home = Home::new();
     let sealed = home.vault().seal("c-1", &email("c-1"), &text()).await.unwrap();
     assert_eq!(sealed.subject(), "c-1");
@@ -108,7 +108,7 @@ async fn every_changed_character_and_every_other_length_is_noticed() {
 }
 
 #[tokio::test]
-async fn versions_and_types_that_do_not_fit_are_told_apart() {
+async fn wrong_versions_and_types_are_distinguished() {
     let home = Home::new();
     let vault = home.vault();
     let sealed = vault.seal("c-1", &email("c-1"), &text()).await.unwrap();

@@ -57,7 +57,7 @@ async fn order(cx: &Ctx, apples: u32) -> Result<String, Failure> {
     })
     .await?;
     if apples == 13 {
-        return Err(Failure::permanent("nobody delivers thirteen apples"));
+        return Err(Failure::permanent("no courier delivers thirteen apples"));
     }
     Ok(format!("{apples} apples are on their way"))
 }
@@ -215,7 +215,7 @@ fn mails() -> Reaction {
     Reaction::new("send-mail").on(["placed"]).retry(budget).each(async |turn, _| {
         let name = turn.key().to_string();
         if !MENDED.load(Ordering::SeqCst) && (name.contains("o-7\"") || name.contains("bad-")) {
-            return Err(Failure::retry("smtp: 451 the mailbox of <b>nobody</b> is full\u{202e}"));
+            return Err(Failure::retry("smtp: 451 the mailbox of <b>ada</b> is full\u{202e}"));
         }
         Ok(Batch::new())
     })

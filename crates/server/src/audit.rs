@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_derived_id_depends_on_all_that_was_said() {
+    fn the_derived_id_depends_on_the_whole_request() {
         let (one, other) = (EventId::new(), EventId::new());
         assert_eq!(derived("a", &[one, other]), derived("a", &[one, other]));
         assert_ne!(derived("a", &[one, other]), derived("a", &[other, one]));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_waits_longer_each_time() {
+    fn each_wrong_guess_doubles_the_wait() {
         let (guesses, from) = (AuthBackoff::default(), address("192.0.2.1"));
         let mut now = Instant::now();
         for number in 0..FREE {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_a_limit() {
+    fn the_table_of_addresses_has_a_limit() {
         let (guesses, now) = (AuthBackoff::default(), Instant::now());
         for number in 0..3 * u32::try_from(ADDRESSES).unwrap() {
             let from = IpAddr::V4(std::net::Ipv4Addr::from_bits(number));

@@ -142,7 +142,7 @@ impl Server {
     /// Logs a warning for every option that permits more than the default.
     fn warn(&self) {
         for what in self.app.options.loosened() {
-            tracing::warn!(target: "tidelock::server", loosened = %what, "the server allows more than without a word");
+            tracing::warn!(target: "tidelock::server", loosened = %what, "server option weakens a default");
         }
     }
 

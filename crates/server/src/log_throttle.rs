@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_told_once_in_a_second_with_what_was_left_out() {
+    fn a_reason_is_logged_once_per_second_with_the_suppressed_count() {
         let (hushed, start) = (LogThrottle::default(), Instant::now());
         assert_eq!(hushed.admit("a", start), Some(0));
         for _ in 0..1_000 {

@@ -76,7 +76,7 @@ mod tests {
     type Loosens = fn(ServerOptions) -> ServerOptions;
 
     #[test]
-    fn each_loosening_is_told_and_nothing_else() {
+    fn exactly_the_weakened_defaults_are_reported() {
         let usual = || ServerOptions::new(Tokens::none());
         assert_eq!(usual().loosened(), [""; 0]);
         let tight = usual().tls(Tls::files("c", "k")).rate(1, 1).body_bytes(1).connections(1).followers(0);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_a_little_is_waited_for_anew() {
+    async fn each_read_of_a_slow_client_restarts_the_timeout() {
         let (ours, mut theirs) = tokio::io::duplex(4);
         let mut ours = WriteTimeout::new(ours, Duration::from_secs(3600));
         for _ in 0..3 {
@@ -108,12 +108,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_nothing_is_not() {
+    async fn a_client_that_reads_nothing_times_out() {
         let (ours, _theirs) = tokio::io::duplex(4);
         let mut ours = WriteTimeout::new(ours, Duration::from_millis(50));
         let began = Instant::now();
         let written = tokio::time::timeout(Duration::from_secs(20), ours.write_all(&[0; 16])).await;
-        let broken = written.expect("it waits for ever").unwrap_err();
+        let broken = written.expect("the write has a timeout").unwrap_err();
         assert_eq!(broken.kind(), ErrorKind::TimedOut);
         assert!(began.elapsed() >= Duration::from_millis(50));
     }

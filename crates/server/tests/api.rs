@@ -103,7 +103,7 @@ async fn d15_reserved_names_are_not_written() {
 }
 
 #[tokio::test]
-async fn what_does_not_read_is_told() {
+async fn unparsable_requests_are_reported() {
     let site = Site::new();
     for (path, code) in [
         ("/api/v1/streams?limit=0", "TL1308"),
@@ -181,7 +181,7 @@ async fn a_condition_that_is_none_is_refused() {
     assert!(site.store.document(&key("k")).await.unwrap().is_none());
 }
 
-async fn a_write_keeps_the_expiry_and_is_told_in_the_history(site: Site) {
+async fn a_write_keeps_the_expiry_and_is_recorded_in_the_history(site: Site) {
     let value = Payload::of(&1).unwrap();
     let until = Due::After(Duration::from_secs(3_600));
     let told = history_batch(&key("k"), tidelock::state::HistoryChange::Put(value.clone()), 1).unwrap();
@@ -295,7 +295,7 @@ async fn a_lease_of_the_library_is_neither_renewed_nor_released(site: Site) {
     held.release().await.unwrap();
 }
 
-async fn what_is_written_under_a_lease_that_was_lost_is_refused(site: Site) {
+async fn a_write_under_a_lost_lease_is_rejected(site: Site) {
     let lease = |fence: &Value| json!({"key": "report(1)", "fence": fence});
     let append = async |fence: &Value| {
         let body = json!({"expected": "any", "events": [{"type": "A"}], "lease": lease(fence)});
@@ -374,7 +374,7 @@ async fn d15_documents_and_streams_beside_others_are_not_written() {
     append(&site, "snapshot(\"mine\")", json!("absent"), json!([{"type": "X"}])).await.when(201);
 }
 
-async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
+async fn blocked_work_is_unblocked_after_its_count_was_confirmed(site: Site) {
     let (queue, owner): (QueueName, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
     for n in 0..3 {
         site.store
@@ -459,12 +459,12 @@ on_each_store! {
     payloads_keep_their_digits,
     an_append_that_is_sent_again_is_answered_as_before,
     a_document_is_replaced_by_those_who_have_seen_it,
-    a_write_keeps_the_expiry_and_is_told_in_the_history,
+    a_write_keeps_the_expiry_and_is_recorded_in_the_history,
     lists_are_read_page_by_page,
     a_lease_is_taken_renewed_and_released_under_its_fence,
     a_lease_of_the_library_is_not_taken_over,
     a_lease_of_the_library_is_neither_renewed_nor_released,
-    what_is_written_under_a_lease_that_was_lost_is_refused,
-    blocked_work_goes_on_after_its_number_was_confirmed,
+    a_write_under_a_lost_lease_is_rejected,
+    blocked_work_is_unblocked_after_its_count_was_confirmed,
     tasks_are_listed_and_shown,
 }

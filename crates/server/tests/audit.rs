@@ -180,7 +180,7 @@ async fn more_than_ten_thousand_rows_are_counted_and_unblocked_at_once() {
     assert_eq!(
         site.post(path, &two).await.when(200)["changed"],
         2,
-        "those that are named, wherever they stand"
+        "the named keys, beyond the first page as well"
     );
     assert_eq!(last(&site.store).await["details"]["selected"]["keys"], json!([key(7), key(10_000)]));
     assert_eq!(

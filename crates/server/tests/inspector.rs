@@ -35,7 +35,7 @@ fn files(below: &Path, found: &mut Vec<String>) {
 }
 
 #[tokio::test]
-async fn every_file_of_the_pages_is_served_to_anybody_and_may_run_only_what_is_ours() {
+async fn every_page_file_is_public_and_runs_only_our_scripts() {
     let (site, mut found) = (Site::new(), Vec::new());
     files(&ui(), &mut found);
     // The remaining files are for development only: tests, types and licences.
@@ -109,7 +109,7 @@ fn pages_have_no_script_or_style_in_them_and_never_make_markup_of_text() {
 }
 
 #[test]
-fn what_others_wrote_is_as_they_wrote_it() {
+fn vendored_files_are_unchanged() {
     let vendor = ui().join("vendor");
     let readme = std::fs::read_to_string(vendor.join("README.md")).unwrap();
     let lines: Vec<Vec<&str>> = readme.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
@@ -267,7 +267,7 @@ async fn a_history_is_read_to_its_end_also_when_pages_are_full_of_bytes() {
 }
 
 #[tokio::test]
-async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
+async fn a_value_of_very_many_merges_is_not_reported_as_lost() {
     let (site, key) = (Site::new(), Key::single("k").unwrap());
     let told = |change: HistoryChange| history_batch(&key, change, 1).unwrap();
     site.store.apply(told(HistoryChange::Put(Payload::of(&json!({"n": 0})).unwrap()))).await.unwrap();

@@ -148,7 +148,7 @@ async fn a_name_does_not_forge_a_line() {
 }
 
 #[tokio::test]
-async fn a_token_shows_itself_to_nobody() {
+async fn a_token_is_never_printed() {
     let token = Token::new("canary-4f9d1c77-canary-4f9d1c77-canary").unwrap();
     let refused = Token::new("canary-short").unwrap_err();
     assert!(!format!("{token:?} {refused} {refused:?}").contains("canary"));
@@ -165,7 +165,7 @@ async fn many_refusals_of_long_names_do_not_fill_the_log() {
     }
     let lines = logged.lines();
     let told: Vec<&String> = lines.iter().filter(|line| line.contains("a request was refused")).collect();
-    assert!(told.len() >= 2, "each reason is told: {told:#?}");
+    assert!(told.len() >= 2, "each reason is logged: {told:#?}");
     // Each reason has one line per second, however long the loop took.
     assert!(told.len() < 100, "{} lines", told.len());
     for line in told {

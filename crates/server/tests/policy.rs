@@ -22,7 +22,7 @@ fn path(route: &str) -> String {
         .replace("{schedule}", "t")
         .replace("{reaction}", "e")
         .replace("{number}", "1");
-    assert!(!path.contains('{'), "{path}: say what stands there");
+    assert!(!path.contains('{'), "{path}: a parameter has no example");
     path
 }
 
@@ -73,7 +73,7 @@ async fn every_route_asks_for_its_role() {
 }
 
 #[tokio::test]
-async fn what_no_route_has_is_told_to_callers_only() {
+async fn unknown_routes_are_reported_to_callers_only() {
     let site = Site::new();
     assert_eq!(site.bare("GET", "/api/v1/nothing").send().await.refused(401), "TL1301");
     assert_eq!(site.get("/api/v1/nothing").await.refused(404), "TL1307");
@@ -83,7 +83,7 @@ async fn what_no_route_has_is_told_to_callers_only() {
 }
 
 #[tokio::test]
-async fn a_token_stands_in_one_header_and_nowhere_else() {
+async fn a_token_is_read_from_one_header_only() {
     let site = Site::new();
     let token = site.read.reveal().to_owned();
     for wrong in [
@@ -151,7 +151,7 @@ async fn second(site: &Site, address: &str, more: &[(&str, &str)]) -> u16 {
 }
 
 #[tokio::test]
-async fn a_host_that_stands_in_the_address_counts_as_one_in_the_header() {
+async fn a_host_in_the_request_target_counts_as_one_in_the_header() {
     let site = Site::with(|options| options.host("tidelock.internal"));
     for host in ["localhost", "127.0.0.1:4000", "[::1]:4000", "Tidelock.Internal"] {
         assert_eq!(second(&site, &format!("https://{host}/readyz"), &[]).await, 200, "{host}");
@@ -255,7 +255,7 @@ async fn a_body_has_a_limit() {
 }
 
 #[tokio::test]
-async fn every_answer_tells_browsers_to_do_nothing_with_it() {
+async fn every_response_restricts_browsers() {
     let site = Site::new();
     let answers = [
         site.get("/readyz").await,
@@ -306,7 +306,7 @@ async fn mounted_behind_an_own_layer_the_callers_are_its_own() {
 }
 
 #[tokio::test]
-async fn where_tokens_count_nobody_else_says_who_calls() {
+async fn with_tokens_only_a_token_names_the_caller() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let app = application(&store, ServerOptions::new(tidelock_server::Tokens::none()).allow_writes());
     let request = Request::get("/tidelock/readyz").header("host", "localhost").header("x-user", "root");

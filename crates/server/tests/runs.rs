@@ -20,7 +20,7 @@ async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     if cx.signal(APPROVED).await? {
         return Ok(json!({"reserved": reserved, "input": input}));
     }
-    Ok(cx.step("refuse", async |_| Err::<Value, _>(Failure::permanent("nobody wants it"))).await?)
+    Ok(cx.step("refuse", async |_| Err::<Value, _>(Failure::permanent("the order was refused"))).await?)
 }
 
 /// Starts a worker that has registered the workflow.
@@ -28,7 +28,7 @@ async fn worker(site: &Site) -> WorkerHandle<WorkflowEngine> {
     Worker::new(Arc::clone(&site.store)).register(ORDER, order).start().await.unwrap()
 }
 
-async fn a_run_is_started_told_and_awaited(site: Site) {
+async fn a_run_is_started_signalled_and_awaited(site: Site) {
     let worker = worker(&site).await;
     let start = json!({"workflow": "order", "id": "o/17", "input": {"n": 1}, "attributes": {"who": "me"}});
     assert_eq!(site.post("/api/v1/runs", &start).await.when(201)["run"], "o/17");
@@ -62,7 +62,7 @@ async fn a_run_is_started_told_and_awaited(site: Site) {
     worker.shutdown().await;
 }
 
-async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands(site: Site) {
+async fn a_run_is_cancelled_or_resumed_and_found_by_status(site: Site) {
     let worker = worker(&site).await;
     for id in ["a", "b", "c"] {
         site.post("/api/v1/runs", &json!({"workflow": "order", "id": id})).await.when(201);
@@ -72,7 +72,7 @@ async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands(site: Site) {
     site.post("/api/v1/runs/b/signals", &json!({"name": "approved", "value": false})).await.when(202);
     let failed = site.get("/api/v1/runs/b/result?wait=30s").await.when(200);
     assert_eq!(failed["status"], "failed");
-    assert!(failed["failure"].as_str().unwrap().contains("nobody wants it"), "{failed}");
+    assert!(failed["failure"].as_str().unwrap().contains("the order was refused"), "{failed}");
     site.post("/api/v1/runs/b/resume", &json!({"reason": "again"})).await.when(202);
     assert_eq!(
         site.get("/api/v1/runs/b/result?wait=30s").await.when(200)["status"],
@@ -102,7 +102,7 @@ async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands(site: Site) {
     worker.shutdown().await;
 }
 
-async fn what_is_not_known_is_told(site: Site) {
+async fn unknown_names_are_reported(site: Site) {
     let worker = worker(&site).await;
     assert_eq!(site.post("/api/v1/runs", &json!({"workflow": "odd"})).await.refused(404), "TL1005");
     for path in
@@ -116,7 +116,7 @@ async fn what_is_not_known_is_told(site: Site) {
 }
 
 on_each_store! {
-    a_run_is_started_told_and_awaited,
-    a_run_is_cancelled_or_resumed_and_found_by_how_it_stands,
-    what_is_not_known_is_told,
+    a_run_is_started_signalled_and_awaited,
+    a_run_is_cancelled_or_resumed_and_found_by_status,
+    unknown_names_are_reported,
 }

@@ -4,7 +4,7 @@
 //!
 //! `cargo test --release -p tidelock-server --test scale -- --ignored --nocapture`. `TIDELOCK_SCALE=0.1` scales the numbers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
-#![allow(clippy::print_stdout, reason = "this one tells numbers")]
+#![allow(clippy::print_stdout, reason = "this test reports numbers")]
 
 mod common;
 

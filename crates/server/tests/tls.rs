@@ -157,7 +157,7 @@ const OLD: TlsVersions = &[&TLS12];
 const NEW: TlsVersions = &[&TLS13];
 
 #[tokio::test]
-async fn who_trusts_the_server_is_answered_and_told_to_come_back_with_tls() {
+async fn a_trusting_client_is_answered_with_strict_transport_security() {
     let ours = authority("ours");
     let files = Files::of(&signed_by(&ours));
     let site = listen(files.tls(), |options| options).await;
@@ -175,7 +175,7 @@ async fn who_trusts_the_server_is_answered_and_told_to_come_back_with_tls() {
 }
 
 #[tokio::test]
-async fn who_does_not_trust_it_says_nothing_to_it() {
+async fn a_client_without_trust_sends_no_request() {
     let files = Files::of(&signed_by(&authority("ours")));
     let site = listen(files.tls(), |options| options).await;
     let refused = site.ask(&client(&authority("ours"), None, BOTH)).await.unwrap_err();
@@ -267,7 +267,10 @@ async fn clients_show_a_certificate_where_that_is_wanted() {
     for versions in [OLD, NEW] {
         assert!(site.ask(&client(&ours, None, versions)).await.is_err(), "none");
         let other = signed_by(&authority("theirs"));
-        assert!(site.ask(&client(&ours, Some(&other), versions)).await.is_err(), "one of somebody else");
+        assert!(
+            site.ask(&client(&ours, Some(&other), versions)).await.is_err(),
+            "a certificate of another authority"
+        );
         let known = signed_by(&theirs);
         let answer = site.ask(&client(&ours, Some(&known), versions)).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -282,7 +285,7 @@ async fn clients_show_a_certificate_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_told_by_name_at_the_start() {
+async fn unusable_files_are_named_at_startup() {
     let (ours, files) = (authority("ours"), Files::of(&signed_by(&authority("ours"))));
     files.put("empty.pem", "");
     files.put("other.pem", &signed_by(&ours).key);

@@ -82,7 +82,7 @@ async fn a_client_that_is_slow_with_its_head_is_cut() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_slow_with_its_body_is_told() {
+async fn a_client_with_a_slow_body_gets_a_timeout() {
     let site = listen(|options| options.request_time(Duration::from_millis(300))).await;
     let mut slow = site.connect().await;
     let head = site.head(
@@ -134,7 +134,7 @@ async fn the_largest_limits_are_none() {
     let listening = listen(endless).await;
     let answer = listening.whole("/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let answer = listening.whole("/api/v1/runs/nobody/result").await;
+    let answer = listening.whole("/api/v1/runs/missing/result").await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     listening.shut().await;
 }
@@ -152,7 +152,7 @@ async fn the_log_is_followed_and_gone_on_with() {
 
     let mut again = site.follow("?from=beginning", &format!("last-event-id: {first}\r\n")).await;
     let (second, event) = again.event().await.unwrap();
-    assert_eq!(event["type"], "Two", "it goes on after what was seen");
+    assert_eq!(event["type"], "Two", "it continues after the last event id");
     assert!(second > first);
     site.append("a", "Three").await;
     assert_eq!(again.event().await.unwrap().1["type"], "Three", "and with what happens");
@@ -202,7 +202,7 @@ async fn a_client_that_was_cut_off_before_anything_happened_misses_nothing() {
 }
 
 #[tokio::test]
-async fn those_who_follow_have_a_limit_and_are_let_go_at_the_end() {
+async fn followers_are_limited_and_released_at_shutdown() {
     let site = listen(|options| options.followers(1)).await;
     let mut first = site.follow("", "").await;
     let answer = site.whole("/api/v1/events/tail").await;
@@ -254,7 +254,7 @@ async fn connections(site: &Site) -> u64 {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_let_go() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let site = listen(|options| options.write_time(Duration::from_millis(200)).followers(1).any_rate()).await;
     let big = json!({"expected": "any", "events": [{"type": "Big", "payload": "x".repeat(900_000)}]});
     for _ in 0..16 {
@@ -301,7 +301,7 @@ async fn a_token_has_a_rate_and_others_have_their_own() {
 }
 
 #[tokio::test]
-async fn who_shows_many_wrong_tokens_has_to_wait() {
+async fn many_wrong_tokens_delay_their_address() {
     let site = listen(|options| options).await;
     let ask = async |token: &str| site.with_token(token).await;
     for _ in 0..30 {
@@ -317,11 +317,11 @@ async fn who_shows_many_wrong_tokens_has_to_wait() {
         }
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     }
-    let refused = refused.expect("it may guess for ever");
+    let refused = refused.expect("wrong guesses are limited");
     assert!(refused.contains("TL1319") && refused.contains("retry-after: "), "{refused}");
-    assert!(site.whole("/healthz").await.ends_with("ok\n"), "what is open stays so");
+    assert!(site.whole("/healthz").await.ends_with("ok\n"), "open routes stay reachable");
     for guess in 100..130 {
-        assert!(right().await.starts_with("HTTP/1.1 200"), "a right token waits for nobody");
+        assert!(right().await.starts_with("HTTP/1.1 200"), "a valid token is never delayed");
         assert!(ask(&format!("guess-{guess}")).await.starts_with("HTTP/1.1 4"));
     }
     site.shut().await;

@@ -154,7 +154,7 @@ mod tests {
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
 
     #[tokio::test]
-    async fn a_read_that_nobody_waits_for_makes_room_for_others() {
+    async fn an_abandoned_read_frees_its_connection() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.db");
         rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
@@ -165,7 +165,7 @@ mod tests {
             begun.send(()).unwrap();
             Ok(db.query_row(ENDLESS, [], |row| row.get::<_, i64>(0))?)
         });
-        let never_begun = readers.read::<()>(|_| panic!("nobody waits for it"));
+        let never_begun = readers.read::<()>(|_| panic!("no caller waits for this read"));
         tokio::select! {
             biased;
             _ = async { tokio::join!(endless, never_begun) } => unreachable!("it has no end"),

@@ -92,7 +92,7 @@ async fn x8_a_file_that_was_replaced_is_noticed() {
 }
 
 #[tokio::test]
-async fn x8_a_file_that_somebody_else_writes_is_busy() {
+async fn x8_a_file_of_another_writer_is_busy() {
     let site = Site::new().await;
     let other = Connection::open(site.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -115,7 +115,7 @@ async fn x8_a_file_that_is_overwritten_is_corrupt() {
 }
 
 #[tokio::test]
-async fn x8_a_store_that_was_closed_says_so() {
+async fn x8_a_closed_store_reports_it() {
     let site = Site::new().await;
     site.store.close().await;
     assert_eq!(site.refused().await.kind, StoreErrorKind::Closed);

@@ -37,7 +37,7 @@ async fn fill(store: &SqliteStore) -> (i64, ApplyError) {
 }
 
 #[tokio::test]
-async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
+async fn a_full_database_rejects_and_recovers_when_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
     let small = SqliteOptions { max_bytes: Some(1024 * 1024), ..SqliteOptions::default() };
@@ -119,7 +119,7 @@ async fn a_document_that_is_rewritten_does_not_fill_a_small_device() {
 
 /// When a group cannot be committed, none of its callers learns of a state that never existed.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_decided_on_neighbours_falls_with_them() {
+async fn decisions_based_on_a_failed_neighbour_are_discarded() {
     let Some(device) = SmallDevice::mount("3m") else { return };
     let path = device.0.path().join("a.db");
     let store = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
@@ -146,7 +146,7 @@ async fn what_was_decided_on_neighbours_falls_with_them() {
 }
 
 #[tokio::test]
-async fn one_batch_that_does_not_fit_keeps_nobody_out() {
+async fn one_batch_that_does_not_fit_rejects_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
     let small = SqliteOptions { max_bytes: Some(1024 * 1024), ..SqliteOptions::default() };
@@ -203,14 +203,14 @@ fn x8_what_may_not_be_written_is_read_only() {
     let path = directory.path().join("a.db");
     let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     mode(directory.path(), 0o555);
-    as_somebody_else(TEST, CHILD, &path);
+    as_another_user(TEST, CHILD, &path);
     mode(directory.path(), 0o755);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime
         .block_on(async { SqliteStore::open(&path, SqliteOptions::default()).await.unwrap().close().await });
     mode(&path, 0o444);
     mode(directory.path(), 0o777);
-    as_somebody_else(TEST, CHILD, &path);
+    as_another_user(TEST, CHILD, &path);
 }
 
 fn refused(path: &Path) -> StoreError {
@@ -220,7 +220,7 @@ fn refused(path: &Path) -> StoreError {
 
 /// Runs a test of this program in a child that gets a path. If this user is root, the child runs as another user,
 /// because root may write anywhere.
-fn as_somebody_else(test: &str, variable: &str, path: &Path) {
+fn as_another_user(test: &str, variable: &str, path: &Path) {
     let exe = std::env::current_exe().unwrap();
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
     let copy = tempfile::Builder::new().prefix("tidelock-test-program").tempdir().unwrap();

@@ -202,7 +202,7 @@ async fn numbers_without_measure_are_cut_to_size() {
 }
 
 #[tokio::test]
-async fn everybody_who_closes_waits_for_the_end() {
+async fn every_close_waits_for_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("a.db"), SqliteOptions::default()).await.unwrap();
     let key = Key::single("k").unwrap();
@@ -212,7 +212,7 @@ async fn everybody_who_closes_waits_for_the_end() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so() {
+async fn a_closed_store_reports_it() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("a.db"), SqliteOptions::default()).await.unwrap();
     store.close().await;

@@ -309,21 +309,21 @@ fn draw(rng: &mut Rng, tag: u64) -> RecordOperation {
 /// Runs the operation through the public API.
 pub(crate) async fn ask(record: State<Record>, what: RecordOperation) -> Knowledge {
     match what {
-        RecordOperation::Get => heard(record.get().await, ClientResponse::Value),
-        RecordOperation::Read => heard(record.read().await, |found| {
+        RecordOperation::Get => knowledge_of(record.get().await, ClientResponse::Value),
+        RecordOperation::Read => knowledge_of(record.read().await, |found| {
             ClientResponse::Found(found.map(|versioned| (versioned.version.0, versioned.value)))
         }),
-        RecordOperation::Set(value) => heard(record.set(value).await, |did| wrote(did, None)),
+        RecordOperation::Set(value) => knowledge_of(record.set(value).await, |did| wrote(did, None)),
         RecordOperation::Mutate { add, tag } => {
             let mutate = move |record: &mut Record| {
                 let old = *record;
                 *record = Record { count: old.count.wrapping_add(add), tag };
                 old
             };
-            heard(record.mutate(mutate).await, |did| wrote(did.outcome, Some(did.result)))
+            knowledge_of(record.mutate(mutate).await, |did| wrote(did.outcome, Some(did.result)))
         }
         RecordOperation::Touch => {
-            heard(record.mutate(|record| *record).await, |did| wrote(did.outcome, Some(did.result)))
+            knowledge_of(record.mutate(|record| *record).await, |did| wrote(did.outcome, Some(did.result)))
         }
         RecordOperation::Refuse => {
             let refuse = |record: &mut Record| {
@@ -333,12 +333,12 @@ pub(crate) async fn ask(record: State<Record>, what: RecordOperation) -> Knowled
             };
             match record.try_mutate(refuse).await {
                 Err(MutateError::Refused(old)) => Knowledge::Told(ClientResponse::Refused(old)),
-                Err(MutateError::State(error)) => not_heard(&error),
+                Err(MutateError::State(error)) => unknown_or_failed(&error),
                 Ok(_) => panic!("a mutator that refuses was carried out"),
             }
         }
-        RecordOperation::Inc(by) => heard(record.inc("/count", by).await, |did| wrote(did, None)),
-        RecordOperation::Delete => heard(record.delete().await, |()| ClientResponse::Deleted),
+        RecordOperation::Inc(by) => knowledge_of(record.inc("/count", by).await, |did| wrote(did, None)),
+        RecordOperation::Delete => knowledge_of(record.delete().await, |()| ClientResponse::Deleted),
     }
 }
 
@@ -351,15 +351,15 @@ fn wrote(did: Wrote, old: Option<Record>) -> ClientResponse {
     }
 }
 
-fn heard<T>(answer: Result<T, StateError>, told: impl FnOnce(T) -> ClientResponse) -> Knowledge {
+fn knowledge_of<T>(answer: Result<T, StateError>, told: impl FnOnce(T) -> ClientResponse) -> Knowledge {
     match answer {
         Ok(answer) => Knowledge::Told(told(answer)),
         Err(StateError::NotFound { .. }) => Knowledge::Told(ClientResponse::Missing),
-        Err(error) => not_heard(&error),
+        Err(error) => unknown_or_failed(&error),
     }
 }
 
-fn not_heard(error: &StateError) -> Knowledge {
+fn unknown_or_failed(error: &StateError) -> Knowledge {
     match error.outcome() {
         Did::NotApplied => Knowledge::Failed,
         Did::Unknown(id) => Knowledge::Unknown(id),

@@ -195,7 +195,7 @@ impl Band<'_> {
     }
 
     async fn ends(&mut self, Ending { number, hearing }: Ending) {
-        self.lives[number] = hearing.await.expect("a process lives until it is told otherwise");
+        self.lives[number] = hearing.await.expect("a process lives until it is killed");
     }
 
     /// Compares the reports with the record.
@@ -241,7 +241,7 @@ async fn hear(mut process: Process, mut fate: oneshot::Receiver<Fate>, told: Arc
     };
     let fate = loop {
         tokio::select! {
-            said = process.hear::<Said>() => count(said.expect("a process ended by itself")),
+            said = process.hear::<Said>() => count(said.expect("a process exited before it was killed")),
             fate = &mut fate => break fate.expect("the parent decides"),
         }
     };

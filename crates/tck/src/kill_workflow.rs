@@ -135,7 +135,7 @@ async fn check(conn: &Conn, client: &WorkflowClient, calls: &BTreeMap<String, u6
     let (made, keys) = (calls.values().sum::<u64>(), calls.len() as u64);
     assert_eq!(keys, RUNS * ROUNDS, "every call has a key of its own, the same for all attempts");
     let again = made - keys;
-    assert!(kills > 0, "nobody was killed");
+    assert!(kills > 0, "no worker was killed");
     assert!(again <= kills * CONCURRENCY, "{again} calls were made again, and {kills} workers were killed");
     Report { kills, calls: made, again }
 }

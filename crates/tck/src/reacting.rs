@@ -108,7 +108,7 @@ impl Turnstile {
     /// Enters and leaves; panics if another handler is inside.
     pub(crate) async fn pass(&self, key: &Key) {
         let inside = {
-            let mut inside = self.inside.lock().expect("nobody panics inside");
+            let mut inside = self.inside.lock().expect("no holder panics");
             let count = inside.entry(key.clone()).or_default();
             *count += 1;
             *count
@@ -116,7 +116,7 @@ impl Turnstile {
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }
-        *self.inside.lock().expect("nobody panics inside").entry(key.clone()).or_default() -= 1;
+        *self.inside.lock().expect("no holder panics").entry(key.clone()).or_default() -= 1;
         self.passed.fetch_add(1, Ordering::SeqCst);
         assert_eq!(inside, 1, "two at once work on {key}");
     }

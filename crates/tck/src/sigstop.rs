@@ -45,8 +45,7 @@ pub async fn round(backend: &dyn Backend) {
     process.go().await;
     let fence: Fence = process.hear().await.expect("the process takes the lease");
     process.signal("STOP").await;
-    let held =
-        lease::request(&conn.0, key("k8")).ttl(TTL * 20).acquire().await.expect("the lease ends by itself");
+    let held = lease::request(&conn.0, key("k8")).ttl(TTL * 20).acquire().await.expect("the lease expires");
     assert!(held.fence() > fence);
     let view = lease::view(&conn.0, &key("k8")).await.expect("the store answers").expect("it is held");
     assert_eq!(view.takeovers, 1);
@@ -54,11 +53,11 @@ pub async fn round(backend: &dyn Backend) {
     let before = Dump::of(&conn).await;
     process.signal("CONT").await;
     process.go().await;
-    let found: Found = process.hear().await.expect("the process goes on");
+    let found: Found = process.hear().await.expect("the process continues");
     for (word, refusal) in &found.words {
         assert_eq!(refusal.as_deref(), Some("TL0204"), "{word} of the process that was stopped");
     }
-    assert!(found.token_fired, "the process was told to stop");
+    assert!(found.token_fired, "the cancellation token has fired");
     assert!(!found.guarded, "its guard let it begin something");
     assert_eq!(found.release, "TL0513");
     assert_eq!(Dump::of(&conn).await, before, "something of it was committed");
@@ -69,7 +68,7 @@ pub async fn round(backend: &dyn Backend) {
 
 /// The role of the child process that is stopped.
 pub(crate) async fn hold(conn: Conn, name: &str) {
-    let held = lease::request(&conn.0, key(name)).ttl(TTL).try_acquire().await.expect("nobody holds it");
+    let held = lease::request(&conn.0, key(name)).ttl(TTL).try_acquire().await.expect("the lease is free");
     say(&held.fence());
     listen().await;
     let guarded = held.guard(Batch::new()).is_ok();

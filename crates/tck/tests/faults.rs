@@ -85,7 +85,7 @@ fn ignored_stream_versions_are_caught() {
         Fault::IgnoresStreamVersions,
         &[
             "t8_appends_at_the_same_version_have_one_winner",
-            "e1_a_wrong_version_says_expected_and_actual",
+            "e1_a_wrong_version_reports_expected_and_actual",
             "e2_racing_creations_have_one_winner",
             "e3_an_invariant_holds_under_racing_deciders",
         ],
@@ -111,7 +111,7 @@ fn torn_batches_are_caught() {
         Fault::TearsBatches,
         &[
             "t6_one_failing_precondition_changes_nothing",
-            "t7_a_conflict_fails_nobody_else",
+            "t7_a_conflict_fails_no_other_batch",
             "e4_several_streams_commit_together",
         ],
     );
@@ -125,7 +125,7 @@ fn forgotten_operation_ids_are_caught() {
             "t9_same_op_id_returns_the_first_receipt",
             "t9_racing_repetitions_have_one_effect",
             "s3_histories_with_faults_are_linearizable",
-            "s11_an_operation_id_tells_the_truth",
+            "s11_an_operation_id_resolves_the_outcome",
             "w8_early_and_double_signals",
         ],
     );
@@ -179,7 +179,7 @@ fn rows_that_are_handed_out_twice_are_caught() {
         &[
             "k1_first_acquisition_has_one_winner",
             "k2_owner_renews_and_others_wait",
-            "w11_one_drives_the_other_hears_leased",
+            "w11_one_drives_and_the_other_is_denied_as_leased",
         ],
     );
 }
@@ -218,8 +218,8 @@ fn truncates_that_remove_too_much_are_caught() {
         Fault::TruncatesTooMuch,
         &[
             "e7_a_truncate_removes_the_beginning_and_nothing_else",
-            "e7_readers_begin_with_what_is_left",
-            "e7_grants_bring_what_is_left",
+            "e7_readers_begin_with_the_remaining_events",
+            "e7_grants_bring_the_remaining_events",
         ],
     );
 }
@@ -228,7 +228,7 @@ fn truncates_that_remove_too_much_are_caught() {
 fn heads_that_go_with_the_last_event_are_caught() {
     caught(
         Fault::ForgetsHeads,
-        &["e7_appends_go_on_after_everything_was_removed", "e7_a_closed_stream_can_be_truncated"],
+        &["e7_appends_continue_after_everything_was_removed", "e7_a_closed_stream_can_be_truncated"],
     );
 }
 

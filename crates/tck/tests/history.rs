@@ -67,7 +67,7 @@ fn an_empty_history_has_an_order() {
 }
 
 #[test]
-fn what_overlaps_may_be_turned_round() {
+fn overlapping_operations_may_be_reordered() {
     // The read was called after the write and answered before it: it may have happened first.
     let history =
         |read| [answered(0, (1, 4), set(1, 1), written(1)), answered(1, (2, 3), RecordOperation::Read, read)];
@@ -137,7 +137,7 @@ fn version_of_delete() -> Vec<Line> {
 }
 
 #[test]
-fn mutations_of_one_side_share_a_version_and_nobody_sees_half_of_it() {
+fn mutations_of_one_side_share_a_version_and_no_read_sees_half_of_it() {
     let add = |client, side, old, version| {
         let (what, told) = (
             RecordOperation::Mutate { add: 1, tag: client as u64 },
@@ -232,7 +232,7 @@ fn each_key_is_on_its_own() {
 }
 
 #[test]
-fn a_broken_history_is_told_in_few_words() {
+fn a_broken_history_is_explained_briefly() {
     // All answers long before and long after the one wrong answer are correct.
     let mut history: Vec<Line> =
         (1..=400_u64).map(|n| answered(0, (10 * n, 10 * n + 1), set(n as i64, n), written(n))).collect();

@@ -105,7 +105,7 @@ async fn a_service_runs_everything_and_reports_at_its_end() {
 }
 
 #[tokio::test]
-async fn an_error_tells_its_class_and_keeps_the_error_of_the_application() {
+async fn an_error_names_its_class_and_keeps_the_error_of_the_application() {
     let tide = Tidelock::open("memory:").await.unwrap();
     let refused: tidelock::Error =
         tide.aggregate::<Stock>("apples").execute(|stock| stock.reserve(1)).await.unwrap_err().into();

@@ -21,7 +21,7 @@ pub(super) enum Layer {
     Kit,
 }
 
-/// What a layer said about a fault.
+/// The verdict of a layer on a fault.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// This test failed first.

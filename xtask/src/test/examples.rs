@@ -10,7 +10,7 @@ use crate::steps::Failures;
 
 /// The directories with example programs, one file each.
 const DIRECTORIES: &[&str] = &["examples", "examples/tutorial"];
-/// Programs that also run on PostgreSQL. Without a server, the second one only says so.
+/// Programs that also run on PostgreSQL. Without a server, the second one prints a notice and exits.
 const ON_POSTGRES: &[&str] = &["ch6_machines", "14_own_tables"];
 
 /// Runs the programs, on temporary SQLite files and in memory. Returns those that failed.

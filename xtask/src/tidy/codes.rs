@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_codes_are_named() {
         check(pages, &[USE, LIST, BOOK], &["crates/core/src/error.rs:2"]);
         for (files, message) in [
             (vec![PAGE, LIST, BOOK], "no error has the code TL0101"),

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_migration_is_told_its_line_and_a_missing_one_is_missed() {
+    fn a_new_migration_gets_its_line_and_a_missing_one_is_reported() {
         let found = findings(checksums, &[(SQL, "a")]).concat();
         assert!(found.contains("add the line `af63dc4c8601ec8c  0001_a.sql`"), "{found}");
         check(checksums, &[(LIST, "af63dc4c8601ec8c  0001_a.sql\n")], &[&format!("{LIST}:1")]);

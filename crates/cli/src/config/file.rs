@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_file_line_key_and_what_was_expected() {
+    fn an_error_names_file_line_key_and_expected_value() {
         for (text, told) in [
             ("\nstroe = \"a\"", "/shop/tidelock.toml:2: there is no setting \"stroe\"; did you mean store?"),
             (

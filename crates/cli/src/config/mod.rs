@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_stands_behind_an_argument_and_each_variable_is_a_setting() {
+    fn each_setting_is_overridden_by_an_argument_and_each_variable_is_a_setting() {
         let (mut bound, mut variables) = (BTreeSet::new(), BTreeSet::new());
         let mut verbs: Vec<(Option<String>, Command)> = vec![(None, Cli::command())];
         while let Some((verb, command)) = verbs.pop() {

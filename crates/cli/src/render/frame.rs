@@ -22,7 +22,7 @@ mod tests {
     use super::frame;
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn lines_that_do_not_fit_are_counted() {
         let notes = ["2 blocked".to_owned()];
         assert_eq!(frame("h", "a\nb", &notes, 5), ["h", "a", "b", "2 blocked"]);
         assert_eq!(frame("h", "a\nb\nc\nd", &notes, 5), ["h", "a", "b", "… 2 lines more", "2 blocked"]);

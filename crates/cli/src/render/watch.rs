@@ -199,6 +199,6 @@ mod tests {
         assert_eq!(told(&[7]), is("7", ""));
         assert_eq!(told(&[7]), is("", ""));
         assert_eq!(told(&[]), is("", "no rows"));
-        assert_eq!(told(&[7]), is("|7", ""), "what is back is told again");
+        assert_eq!(told(&[7]), is("|7", ""), "a row that returns is printed again");
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn cancel(client: &WorkflowClient, options: &RunsCancel) -> Res
 pub(super) async fn resume(client: &WorkflowClient, options: &RunsResume) -> Result<Exit> {
     let RunsResume { run, reason, place } = options;
     client.resume(run, reason).await?;
-    print_report(place.output, &RunChange { run, reason, dry_run: false }, format!("{} goes on", shown(run)))
+    print_report(place.output, &RunChange { run, reason, dry_run: false }, format!("{} resumed", shown(run)))
 }
 
 /// The printed report of a fork.

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn measurements_are_summed_up_although_nobody_asks_for_them() {
+    async fn measurements_are_summed_without_a_scrape() {
         let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).unwrap().build_recorder();
         let handle = recorder.handle();

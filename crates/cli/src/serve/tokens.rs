@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_with_a_name_is_a_token_of_somebody() {
+    fn a_line_with_a_name_is_a_named_token() {
         let token = "x".repeat(40);
         let line = |text: &str| NamedToken::of(text).unwrap().map(|named| (named.writes, named.name));
         assert_eq!(line(&format!("write ada {token}")), Some((true, "ada".to_owned())));

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_blocked_is_seen_behind_more_rows_than_are_looked_at() {
+    async fn blocked_rows_beyond_the_first_page_are_shown() {
         let store: SharedStore = Arc::new(MemoryStore::new());
         let job = |name: String, queue: &str| {
             NewWork::once(Key::new("job", [name]).unwrap(), queue.parse().unwrap())

@@ -85,7 +85,7 @@ async fn a_database_url_is_a_store() {
 }
 
 #[test]
-fn each_value_is_told_with_its_origin() {
+fn each_value_is_shown_with_its_origin() {
     let site = Site::new("# ours\n\nschema = \"shop\"\n[serve]\nlisten = \"127.0.0.1:9\"\n");
     let line = |number: usize| {
         let file = site.file().canonicalize().unwrap();
@@ -119,7 +119,7 @@ fn another_file_can_be_named() {
 }
 
 #[test]
-fn a_mistake_ends_with_2_and_is_told_with_its_line() {
+fn a_mistake_exits_with_2_and_names_its_line() {
     let site = Site::new("store = \"app.db\"\nshcema = \"shop\"\n");
     for verb in [&["runs", "list"][..], &["config", "show"], &["nonsense"]] {
         let output = site.run(verb, &[], 2);

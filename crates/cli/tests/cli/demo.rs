@@ -90,7 +90,7 @@ async fn two_demos_at_once_and_a_program_with_tasks_leave_each_other_alone() {
 }
 
 #[test]
-fn what_is_not_there_is_not_said_to_stay_and_nobody_beyond_is_served() {
+fn a_missing_file_is_not_reported_as_kept_and_only_this_machine_is_served() {
     let output = tidelock(&["demo", "--seconds", "1", "--path", "/nowhere/at/all.db"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(!stderr(&output).contains("stays"), "{}", stderr(&output));
@@ -132,7 +132,7 @@ async fn workers_end_when_their_parent_is_killed() {
 /// A worker that is suspended at that moment also exits.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_worker_that_stands_still_ends_when_its_parent_is_killed() {
+async fn a_stalled_worker_exits_when_its_parent_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let mut demo = busy_demo(&directory.path().join("demo.db"), "600").await;
     let children = children_of(&demo);
@@ -165,7 +165,7 @@ fn children_of(demo: &Child) -> Vec<String> {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_worker_that_ends_by_itself_is_no_kill_and_the_proof_does_not_hold() {
+async fn a_worker_that_exits_on_its_own_is_no_kill_and_the_proof_fails() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("demo.db");
     let demo = busy_demo(&path, "4").await;

@@ -139,7 +139,7 @@ async fn blocked_work_ends_with_5_and_shows_no_tricks() {
 }
 
 #[tokio::test]
-async fn leases_that_ended_and_work_that_nobody_takes_are_told() {
+async fn expired_leases_and_unclaimed_work_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("late.db");
     let long_ago = Due::At(Timestamp::from_micros(1_000_000_000_000_000));

@@ -121,7 +121,7 @@ async fn every_listing_has_pages_layouts_and_a_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_with_lines_tells_rows_that_changed() {
+async fn a_watch_with_lines_prints_changed_rows() {
     let site = Site::new().await;
     let mut watching = Watching::start(site.command(&["state", "list", "-o", "jsonl", "--watch=100ms"]));
     let first: Vec<String> = (0..5).flat_map(|_| keys(&watching.line())).collect();
@@ -134,7 +134,7 @@ async fn a_watch_with_lines_tells_rows_that_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_with_lines_tells_of_rows_behind_the_first_page() {
+async fn a_watch_with_lines_prints_rows_beyond_the_first_page() {
     let site = Site::new().await;
     for number in 100..700 {
         site.put(&format!("k{number}"), number).await;
@@ -161,17 +161,17 @@ async fn a_watch_without_a_terminal_prints_a_block_for_each_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_of_nothing_ends_at_once() {
     let site = Site::new().await;
-    let output = site.command(&["runs", "show", "nobody", "--watch"]).output().unwrap();
+    let output = site.command(&["runs", "show", "absent", "--watch"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
 }
 
 #[tokio::test]
-async fn what_is_said_beside_the_data_is_said_once_and_not_as_data() {
+async fn messages_are_printed_once_and_not_as_data() {
     let site = Site::new().await;
     for layout in ["table", "json", "jsonl"] {
-        let missing = site.command(&["state", "get", "nobody", "--watch", "-o", layout]).output().unwrap();
+        let missing = site.command(&["state", "get", "absent", "--watch", "-o", layout]).output().unwrap();
         assert_eq!(missing.status.code(), Some(3), "{layout}");
-        assert!(stderr(&missing).contains("nobody"), "{layout}: {}", stderr(&missing));
+        assert!(stderr(&missing).contains("absent"), "{layout}: {}", stderr(&missing));
         assert!(stdout(&missing).is_empty(), "{layout}: {}", stdout(&missing));
     }
     let mut watching = site.command(&["state", "list", "--prefix", "none", "--watch=100ms"]);
@@ -184,5 +184,9 @@ async fn what_is_said_beside_the_data_is_said_once_and_not_as_data() {
     assert!(!shown.contains(&first), "{shown}");
     watching.kill().unwrap();
     watching.wait().unwrap();
-    assert_eq!(said.map_while(Result::ok).filter(|line| *line == first).count(), 0, "it was said once");
+    assert_eq!(
+        said.map_while(Result::ok).filter(|line| *line == first).count(),
+        0,
+        "the message was printed once"
+    );
 }

@@ -21,7 +21,7 @@ async fn ask(server: &str, file: &Path, more: &'static [&'static str]) -> Output
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_tells_what_is_locked_in_it() {
+async fn a_program_reports_its_locks() {
     let directory = tempfile::tempdir().unwrap();
     let (locks, token, file) = (Locks::new(), Token::generate().unwrap(), directory.path().join("token"));
     let cart = CART.key(["ada"]).unwrap();

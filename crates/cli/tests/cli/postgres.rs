@@ -347,7 +347,7 @@ async fn a_server_that_does_not_flush_is_refused_unless_that_is_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_heard_while_a_view_looks() {
+async fn key_presses_are_handled_while_a_view_refreshes() {
     let schema = Schema::new();
     schema.open().await.close().await;
     let directory = tempfile::tempdir().unwrap();

@@ -42,7 +42,7 @@ async fn a_question_is_answered_with_y_or_nothing_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_has_emphasis_unless_somebody_minds() {
+async fn a_terminal_has_emphasis_unless_it_is_disabled() {
     let (directory, path) = store().await;
     for (settings, flags, plain) in [
         ("", "", false),

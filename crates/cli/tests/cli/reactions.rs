@@ -67,7 +67,7 @@ fn keys(status: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_status_tells_how_far_a_reaction_is_and_what_is_wrong() {
+async fn a_status_reports_progress_and_errors_of_a_reaction() {
     let (site, _) = stuck().await;
     let all = &site.json(&["list"])["reactions"];
     assert_eq!(
@@ -98,14 +98,14 @@ async fn a_status_tells_how_far_a_reaction_is_and_what_is_wrong() {
         "{table}"
     );
     assert!(stdout(&site.run(&["list"], 0)).contains("mail"));
-    assert!(stderr(&site.run(&["status", "mail", "nobody"], 3)).contains("has no key nobody"));
+    assert!(stderr(&site.run(&["status", "mail", "missing"], 3)).contains("has no key missing"));
     let unknown = stderr(&site.run(&["status", "other"], 3));
     assert!(unknown.contains("error[TL0706]") && unknown.contains("there are: mail"), "{unknown}");
     assert!(stderr(&Site::of("reactions").await.run(&["list"], 0)).contains("no reaction has run"));
 }
 
 #[tokio::test]
-async fn a_blocked_key_goes_on_where_it_stopped() {
+async fn a_blocked_key_resumes_where_it_stopped() {
     let (site, picky) = stuck().await;
     let dry = site.json(&["unblock", "mail", "--dry-run"]);
     assert_eq!(
@@ -113,8 +113,8 @@ async fn a_blocked_key_goes_on_where_it_stopped() {
         (&json!(1), &json!(0), &json!(ORDER))
     );
     site.run(&["blocked", "mail"], 5);
-    let missing = stderr(&site.run(&["unblock", "mail", ORDER, "nobody"], 3));
-    assert!(missing.contains("has no key nobody"), "{missing}");
+    let missing = stderr(&site.run(&["unblock", "mail", ORDER, "missing"], 3));
+    assert!(missing.contains("has no key missing"), "{missing}");
     site.run(&["unblock", "other"], 3);
     site.run(&["unblock", "mail", "--pattern", "a", ORDER], 2);
     site.run(&["blocked", "mail"], 5);
@@ -152,7 +152,7 @@ async fn a_reset_of_a_key_or_of_the_whole_handles_events_again() {
     assert_eq!(
         (&forgotten[0]["keys"], &forgotten[0]["position"]),
         (&json!(0), &json!(0)),
-        "routing begins anew, too"
+        "routing restarts at the beginning"
     );
     assert_eq!(picky.work(&site).await, 5 + 4);
 }
@@ -168,7 +168,7 @@ async fn an_event_is_parked_replayed_and_dropped() {
         stderr(&dry)
     );
     assert_eq!(site.json(&["park", "mail", ORDER])["changed"], 1);
-    assert_eq!(picky.work(&site).await, 3, "it goes on with the next one");
+    assert_eq!(picky.work(&site).await, 3, "it continues with the next event");
     let parked = site.json(&["dead-letters", "mail"]);
     assert_eq!(
         (&parked["events"][0]["event"]["payload"], &parked["events"][0]["key"]),

@@ -45,7 +45,7 @@ impl Site {
 }
 
 #[tokio::test]
-async fn what_is_blocked_is_listed_and_ends_with_5() {
+async fn blocked_work_is_listed_and_exits_with_5() {
     let site = Site::of("work").await;
     let none = site.run(&["blocked"], 0);
     assert!(stdout(&none).is_empty() && stderr(&none).contains("nothing is blocked"));
@@ -72,7 +72,7 @@ async fn what_is_blocked_is_listed_and_ends_with_5() {
 }
 
 #[tokio::test]
-async fn blocked_work_goes_on_by_name_by_lane_by_pattern_and_all_of_it() {
+async fn blocked_work_is_unblocked_by_name_by_queue_by_pattern_and_as_a_whole() {
     let site = Site::of("work").await;
     site.block("mails", &["a", "b"]).await;
     site.block("calls", &["c", "d", "e"]).await;

@@ -113,7 +113,7 @@ async fn runs_are_asked_for_and_their_ends_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fires_that_have_passed_are_run_when_somebody_means_it() {
+async fn past_firings_are_run_after_confirmation() {
     let site = Site::new().await;
     let time = ["--after", "2015-01-01T00:00:00Z", "--to", "2025-01-01T00:00:00Z"];
     let with = |more: &[&'static str]| [&["run", "report"], &time[..], more].concat();

@@ -72,7 +72,7 @@ fn keys(listing: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_list_shows_what_begins_alike_and_how_to_go_on() {
+async fn a_list_shows_keys_of_a_prefix_and_the_next_page() {
     let site = Site::new().await;
     for key in
         [CART, r#"session("s-1", "seen")"#, r#"session("t-2", "cart")"#, "sessions", r#"user("\u202e")"#]
@@ -123,7 +123,7 @@ async fn a_record_is_printed_with_every_digit() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_ends_with_3_and_what_is_no_key_with_2() {
+async fn a_missing_item_exits_with_3_and_an_invalid_key_with_2() {
     let site = Site::new().await;
     for verb in ["get", "delete"] {
         let missing = site.run(&[verb, CART], 3);
@@ -186,7 +186,7 @@ async fn a_record_is_set_from_an_argument_a_file_and_standard_input() {
 }
 
 #[tokio::test]
-async fn conditions_that_do_not_hold_end_with_4_and_tell_the_version() {
+async fn failed_preconditions_exit_with_4_and_print_the_version() {
     let site = Site::new().await;
     site.put(CART, json!(1)).await;
     site.put(CART, json!(2)).await;
@@ -246,7 +246,7 @@ async fn an_expiry_outlives_an_edit() {
 }
 
 #[tokio::test]
-async fn edits_are_told_in_a_history_that_exists() {
+async fn edits_are_recorded_in_an_existing_history() {
     let site = Site::new().await;
     let record = site.with_history(CART);
     record.set(json!({"n": 1})).await.unwrap();
@@ -279,7 +279,7 @@ async fn a_record_without_a_history_says_how_to_begin_one() {
 }
 
 #[tokio::test]
-async fn a_history_with_something_else_in_it_is_told_by_its_code() {
+async fn a_history_with_foreign_events_is_reported_by_its_code() {
     let site = Site::new().await;
     let stream = history_key(&CART.parse().unwrap()).unwrap();
     let foreign = NewEvent::new("Other".parse().unwrap(), Payload::null());
@@ -319,7 +319,7 @@ fn ends(mut child: Child) {
         std::thread::yield_now();
     }
     child.kill().unwrap();
-    panic!("it goes on");
+    panic!("the watch does not exit");
 }
 
 #[tokio::test]
@@ -341,7 +341,7 @@ async fn a_watch_prints_each_version_on_a_line() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_nobody_reads_it_any_more() {
+async fn a_watch_ends_when_its_reader_closes_the_pipe() {
     let site = Site::new().await;
     site.put(CART, json!(1)).await;
     let mut watching = Watching::start(&site);
@@ -361,7 +361,7 @@ fn each_verb_has_examples() {
 }
 
 #[tokio::test]
-async fn what_tidelock_keeps_for_itself_is_not_written() {
+async fn reserved_names_are_not_written() {
     let site = Site::new().await;
     let key: Key = r#"tidelock.schedule("report")"#.parse().unwrap();
     site.store.apply(Batch::new().put(&key, Expect::Absent, Payload::null())).await.unwrap();

@@ -45,7 +45,7 @@ fn the_version_is_the_package_version() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
+fn wrong_usage_exits_with_2_and_prints_to_stderr() {
     let calls: [&[&str]; 29] = [
         &[],
         &["nonsense"],

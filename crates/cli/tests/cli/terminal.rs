@@ -26,7 +26,7 @@ impl Terminal {
     }
 
     /// Does the same with environment variables, in shell syntax.
-    #[expect(clippy::print_stderr, reason = "whoever runs the tests should know what was not tested")]
+    #[expect(clippy::print_stderr, reason = "the test run reports which tests it skipped")]
     pub(crate) fn run_with(settings: &str, verb: &str, directory: &Path) -> Option<Self> {
         let binary = env!("CARGO_BIN_EXE_tidelock");
         let pid = directory.join("pid");

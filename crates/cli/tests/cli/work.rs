@@ -65,7 +65,7 @@ fn states(listing: &Value) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_is_listed_by_how_it_stands() {
+async fn work_is_listed_by_state() {
     let site = Site::new().await;
     site.enqueue("a").await;
     site.block("jobs", "bad\naddress").await;
@@ -152,7 +152,7 @@ async fn messages_that_are_blocked_are_listed_sent_again_or_removed() {
     assert_eq!(site.json(&["outbox", "retry", "mails", "--dry-run"], 0)["selected"], 3);
     assert!(
         stderr(&site.run(&["outbox", "retry", "mails"], 2)).contains("3 blocked in mails"),
-        "nobody can be asked"
+        "there is no terminal for the confirmation"
     );
     assert_eq!(site.json(&["outbox", "retry", "mails", "m-1"], 0)["changed"], 1);
     assert!(stderr(&site.run(&["outbox", "retry", "mails", "m-9"], 3)).contains("m-9"));
@@ -179,11 +179,11 @@ async fn a_message_that_does_not_read_is_removed_only_if_that_is_meant() {
     let dry = stdout(&site.run(&["outbox", "discard", "mails", "odd", "--dry-run"], 0));
     assert!(dry.contains("odd, which does not read, would be removed"), "{dry}");
     site.run(&["outbox", "discard", "mails", "odd"], 2);
-    assert_eq!(count(), 1, "nobody has agreed");
+    assert_eq!(count(), 1, "the removal was not confirmed");
     site.run(&["outbox", "discard", "mails", "odd", "--yes"], 0);
     assert_eq!(count(), 0);
     for verb in ["retry", "discard"] {
-        let missing = stderr(&site.run(&["outbox", verb, "mails", "nobody", "--dry-run"], 3));
+        let missing = stderr(&site.run(&["outbox", verb, "mails", "missing", "--dry-run"], 3));
         assert!(missing.contains("error[TL1222]"), "{missing}");
     }
 }

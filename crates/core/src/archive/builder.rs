@@ -48,7 +48,7 @@ impl Archiver {
 }
 
 /// A stream to close, before its archive is chosen.
-#[must_use = "nothing happens before it is said where the events go and what becomes of the stream"]
+#[must_use = "nothing is closed until an archive and a mode are chosen"]
 #[derive(Clone, Debug)]
 pub struct ArchiveBuilder {
     books: Archiver,
@@ -98,7 +98,7 @@ impl ArchiveBuilder {
 /// # Crash safety
 /// With an archive, events are removed only after the archive has accepted them. After a crash, the next call on this
 /// stream resumes the closing in any process, once the lease has expired.
-#[must_use = "nothing happens before it is said what becomes of the stream"]
+#[must_use = "nothing is closed until a mode is chosen"]
 #[derive(Clone)]
 pub struct ArchiveRequest {
     pub(super) events: Events,

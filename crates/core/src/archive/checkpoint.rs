@@ -25,7 +25,7 @@ impl fmt::Display for ArchiveMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tombstone => "with a tombstone",
-            Self::Restart => "to begin anew",
+            Self::Restart => "with a restart",
             Self::Window => "up to a version",
         })
     }

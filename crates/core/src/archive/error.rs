@@ -42,7 +42,7 @@ pub enum ArchiveError {
     },
     /// The stream is being closed in another way.
     #[error(
-        "{stream}: it is being closed {was}, and was now to be closed {asked}; close it {was} first, which goes on where it stopped"
+        "cannot close {stream} {asked}: a closing {was} is in progress; close it {was} first, which resumes that closing"
     )]
     UnderWay {
         /// The stream.
@@ -54,7 +54,7 @@ pub enum ArchiveError {
     },
     /// The closing that another call started removes events in another way.
     #[error(
-        "cannot close {stream}: a closing that {begun} its events has begun, and this one {}; close it as it was begun, which goes on where it stopped", .begun.other()
+        "cannot close {stream}: a closing that {begun} its events is in progress, and this one {}; repeat the earlier call, which resumes that closing", .begun.other()
     )]
     Removal {
         /// The stream.

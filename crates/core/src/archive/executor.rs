@@ -47,7 +47,7 @@ pub(super) async fn close(
     let done = run.go(plan).await;
     let Run { held, closed, .. } = run;
     if let Err(error) = held.release().await {
-        tracing::debug!(target: telemetry::EVENTS, stream = %closed.stream, %error, "a lease ends by itself");
+        tracing::debug!(target: telemetry::EVENTS, stream = %closed.stream, %error, "lease release failed");
     }
     done.map(|()| closed)
 }

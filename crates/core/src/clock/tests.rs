@@ -31,7 +31,7 @@ fn an_instant_has_come_when_the_clock_shows_it() {
 }
 
 #[test]
-fn when_the_machine_s_clock_goes_back_time_goes_on() {
+fn time_advances_when_the_system_clock_goes_back() {
     let (start, micros) = (Instant::now(), Duration::from_micros);
     let mut reading = Reading::first(Timestamp(1_000), start);
     let mut show = |wall: i64, nanos: u64| {

@@ -68,7 +68,7 @@ pub enum EventsError {
     },
     /// The events of the requested moment were removed.
     #[error(
-        "{stream}: the state of that moment is not known any more, its events were removed; the oldest that is left is version {first}, look for older ones in the archive"
+        "cannot load {stream} as of that moment: its events were removed; the oldest stored version is {first}, look for older events in the archive"
     )]
     Archived {
         /// The stream.

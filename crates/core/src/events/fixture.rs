@@ -2,7 +2,7 @@
 //!
 //! ```
 //! # use serde::{Deserialize, Serialize};
-//! # use tidelock_core::events::{Aggregate, fixture::given};
+//! # use tidelock_core::events::{Aggregate, fixture::given_events};
 //! # #[derive(Clone, Default)]
 //! # struct Door { open: bool }
 //! # #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -17,8 +17,8 @@
 //! #         if self.open { Ok(vec![DoorEvent::Closed]) } else { Err("it is closed".to_owned()) }
 //! #     }
 //! # }
-//! given::<Door>([DoorEvent::Opened]).when(Door::close).then([DoorEvent::Closed]);
-//! given::<Door>([DoorEvent::Opened, DoorEvent::Closed]).when(Door::close).then_error("it is closed");
+//! given_events::<Door>([DoorEvent::Opened]).when(Door::close).then([DoorEvent::Closed]);
+//! given_events::<Door>([DoorEvent::Opened, DoorEvent::Closed]).when(Door::close).then_error("it is closed");
 //! ```
 
 use std::fmt::{Debug, Display};
@@ -32,7 +32,7 @@ use super::codec::{decode, encode};
 /// Panics when an event cannot be encoded and decoded, because a store would lose it.
 #[must_use]
 #[expect(clippy::panic, reason = "a fixture fails its test by panicking")]
-pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
+pub fn given_events<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let mut state = A::default();
     for event in events {
         let again =

@@ -68,7 +68,7 @@ fn an_owner_says_who_and_what_for() {
     let (who, what) = keys::parts(&owner);
     assert_eq!(what, Some(request.hex().as_str()));
     assert!(!who.is_empty() && !who.contains('#'));
-    assert_ne!(owner, keys::owner(&request).unwrap(), "each reservation is somebody else's");
+    assert_ne!(owner, keys::owner(&request).unwrap(), "each reservation has its own owner");
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
     /// Builds the error for this position. Characters count from 1.
     fn wrong(&self, what: &str) -> InvalidInput {
         if self.rest.is_empty() {
-            return malformed(self.whole, &format!("at its end, {what}"));
+            return malformed(self.whole, &format!("at the end, {what}"));
         }
         let passed = self.whole.strip_suffix(self.rest).unwrap_or_default();
         malformed(self.whole, &format!("at character {}, {what}", passed.chars().count() + 1))

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_the_names_of_users_is_tidelocks_own() {
+    fn companion_keys_and_prefixed_names_are_reserved() {
         let stock = key("stock(\"apples\")");
         for kind in [SNAPSHOT, BASE] {
             assert!(is_own_document(&stock.beside(kind).unwrap()), "{kind}");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_beside_nothing_are_for_users() {
+    fn other_keys_of_reserved_kinds_are_for_users() {
         for theirs in ["base", "history(17)", "snapshot(1, \"a\")", "tagged", "bases(\"a\")", "tidelocks"] {
             assert!(!is_own_stream(&key(theirs)) && !is_own_document(&key(theirs)), "{theirs}");
         }

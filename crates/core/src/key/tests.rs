@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_key_begins_with_means_it(kind in "[a-z ]{1,3}", args in proptest::collection::vec(".{0,4}", 1..4), cut in 0.0..1.0) {
+    fn a_text_prefix_of_a_key_contains_the_key(kind in "[a-z ]{1,3}", args in proptest::collection::vec(".{0,4}", 1..4), cut in 0.0..1.0) {
         let key = Key::new(&kind, args).unwrap();
         let text: Vec<char> = key.to_string().chars().collect();
         let first = text.iter().position(|c| *c == '(').unwrap() + 1;
@@ -123,12 +123,12 @@ fn canonical_text_is_readable_in_a_database_shell() {
 }
 
 #[test]
-fn bad_keys_say_what_is_wrong_and_where() {
+fn errors_of_invalid_keys_name_cause_and_position() {
     let check = |text: &str, part: &str| {
         let message = text.parse::<Key>().unwrap_err().to_string();
         assert!(message.contains(part), "{text}: {message}");
     };
-    check("", "at its end, the kind is missing");
+    check("", "at the end, the kind is missing");
     check("(1)", "at character 1, the kind is missing");
     check("a b", "at character 3, a kind with 'b' needs quotes");
     check("a*(1)", "at character 2, a kind with '*' needs quotes");
@@ -138,8 +138,8 @@ fn bad_keys_say_what_is_wrong_and_where() {
     check("cart(1, \"user)", "at character 9, a quoted part is not closed");
     check("cart(\"user\\", "at character 6, a quoted part breaks off");
     check("cart(\"\\x\")", "at character 6, a quoted part is not written as in JSON");
-    check("cart(1", "at its end, the closing ) is missing");
-    check("cart(1,", "at its end, the closing ) is missing");
+    check("cart(1", "at the end, the closing ) is missing");
+    check("cart(1,", "at the end, the closing ) is missing");
     check("cart(1,,2)", "at character 8, an argument is missing");
     check("cart(1,)", "one comma each");
     check("cart(1 2)", "at character 8, arguments are separated by one comma each");

@@ -95,7 +95,7 @@ pub enum LeaseError {
 }
 
 fn standing(waiters: &[LeaseWaiter]) -> String {
-    let first = waiters.first().map_or_else(|| "somebody".to_owned(), |waiter| waiter.owner.to_string());
+    let first = waiters.first().map_or_else(|| "another task".to_owned(), |waiter| waiter.owner.to_string());
     match waiters.len() {
         0 | 1 => format!("{first} waits for it"),
         more => format!("{first} and {} more wait for it", more - 1),

@@ -34,7 +34,7 @@ pub(super) const NO_FUNCTOR: u32 = 0;
 /// # fn futures_executor() {
 /// let locks = Locks::new();
 /// let index = INDEX.key(["products"]).expect("declared once");
-/// let guard = locks.try_lock(index.mode(READ)).expect("nobody holds it");
+/// let guard = locks.try_lock(index.mode(READ)).expect("the lock is free");
 /// assert_eq!(guard.mode(), READ);
 /// # }
 /// ```

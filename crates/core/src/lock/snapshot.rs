@@ -154,7 +154,7 @@ impl fmt::Display for LockSnapshot {
 
 impl LockOwner {
     fn line(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
-        let task = self.task.map_or_else(|| "somebody".to_owned(), |task| task.to_string());
+        let task = self.task.map_or_else(|| "a task".to_owned(), |task| task.to_string());
         let Self { mode, age, place, .. } = self;
         writeln!(f, "  {what:<10} {task} ({mode}) for {} ms, at {place}", age.as_millis())
     }

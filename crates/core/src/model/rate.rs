@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_begin_may_begin_later() {
+    fn unused_starts_are_returned() {
         let rate = Rate { runs: 10, per: Duration::from_secs(1), burst: 4 };
         let taken = rate.take(None, at(5_000), 4);
         let even = rate.given_back(&taken, 3);

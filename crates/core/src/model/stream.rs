@@ -196,7 +196,7 @@ fn same_append(
             return Err(refuse("it has another type, payload or note"));
         }
         if found.is_some_and(|(_, last)| there.version != last.version.next()) {
-            return Err(refuse("the events stand in another order"));
+            return Err(refuse("the events have another order"));
         }
         found = Some((found.map_or(there, |(first, _)| first), there));
     }

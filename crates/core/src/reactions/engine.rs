@@ -97,12 +97,12 @@ impl Engine for ReactionEngine {
         let (Some(row), Some(definition)) = (row, definition) else {
             let row = &grant.row.key;
             tracing::warn!(target: REACTIONS, %row, "reaction unknown, row deferred");
-            return put_off(&work, UNKNOWN).await;
+            return defer_row(&work, UNKNOWN).await;
         };
         let stored = match definition.current(&worker.store).await {
             Ok(Some(stored)) => stored,
             // Another process has the current definition. The queue is not polled again if no other reaction shares it.
-            Ok(None) => return put_off(&work, SUSPENDED).await,
+            Ok(None) => return defer_row(&work, SUSPENDED).await,
             Err(error) => {
                 tracing::warn!(target: REACTIONS, reaction = name, %error, "definition not read");
                 return work.release().await;
@@ -114,7 +114,7 @@ impl Engine for ReactionEngine {
             // Short, so that suspect rows leave slots to the others; they are claimed again.
             match timeout(SUSPENDED, self.suspects.lock()).await {
                 Ok(alone) => _alone = Some(alone),
-                Err(_) => return put_off(&work, Duration::ZERO).await,
+                Err(_) => return defer_row(&work, Duration::ZERO).await,
             }
         }
         if Rules::is_recorded(attempts, takeovers) {
@@ -154,7 +154,7 @@ impl Engine for ReactionEngine {
 }
 
 /// Returns a row to its queue after a delay. The attempt does not count.
-async fn put_off(work: &LeasedWork, wait: Duration) {
+async fn defer_row(work: &LeasedWork, wait: Duration) {
     drop(work.commit(Batch::new().defer(work.lease(), Due::After(wait))).await);
 }
 

@@ -498,7 +498,7 @@ fn wanted(stored: &Stored, events: Vec<Event>) -> VecDeque<Item> {
         match original {
             Ok(event) => stored.wants(&event).then_some(Item { to, event, broken: None }),
             Err(error) => {
-                let broken = Some(format!("what stands in the inbox is no copy of an event: {error}"));
+                let broken = Some(format!("cannot decode the inbox entry as an event: {error}"));
                 Some(Item { to, event, broken })
             }
         }

@@ -20,7 +20,7 @@ use crate::store::{Batch, Claim, ClaimDenied, Expect, Grant, StoredDocument};
 use crate::worker::{Committed, LeasedWork, Worker, unique_owner};
 
 /// The error for an event that is neither complete in its document nor in its stream.
-const NOT_THERE: &str = "the event is too large for its document, and not in its stream any more";
+const NOT_THERE: &str = "the event is too large for its document, and its stream no longer contains it";
 
 /// A replay in progress.
 pub(super) struct Replay {

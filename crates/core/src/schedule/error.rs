@@ -42,8 +42,8 @@ pub enum ScheduleError {
     },
     /// The task is archived.
     #[error(
-        "task {task:?} is archived since {since}: its scheduler does not register it any more; its history can be read, and \
-         registered again it goes on"
+        "task {task:?} is archived since {since}: its scheduler no longer registers it; register it again to \
+         continue, or read its history"
     )]
     Archived {
         /// The task.

@@ -72,7 +72,7 @@ impl Job {
         };
         if let Err(error) = ended {
             let row = &self.grant.row.key;
-            tracing::error!(target: SCHEDULE, %row, %error, "a task cannot be worked on; it is put off");
+            tracing::error!(target: SCHEDULE, %row, %error, "task execution failed and was deferred");
             drop(self.work.commit(Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await);
         }
     }
@@ -117,7 +117,7 @@ impl Job {
                         record.running = Some(begun.clone());
                         match self.write(&key, put(&record)?).await {
                             Wrote::Done => {
-                                told_of_misfires(before.skipped, &record);
+                                count_misfires(before.skipped, &record);
                                 return self.call(&key, &task, &begun).await;
                             }
                             wrote => wrote,
@@ -129,7 +129,7 @@ impl Job {
             };
             match wrote {
                 Wrote::Done => {
-                    told_of_misfires(before.skipped, &record);
+                    count_misfires(before.skipped, &record);
                     return Ok(());
                 }
                 Wrote::Changed => {}
@@ -161,7 +161,7 @@ impl Job {
             let batch = self.ending(key, &record, version, entry).await?.and(effects.clone());
             match self.write(key, self.next_fire(key, &record, now, batch.ack(self.lease()))?).await {
                 Wrote::Done => {
-                    told_of_misfires(skipped, &record);
+                    count_misfires(skipped, &record);
                     return self.counted(&ended);
                 }
                 Wrote::Changed => {}
@@ -350,7 +350,7 @@ impl Job {
 }
 
 /// Counts the misfires that the written record contains.
-fn told_of_misfires(skipped_before: u64, written: &Record) {
+fn count_misfires(skipped_before: u64, written: &Record) {
     let passed_over = written.skipped.saturating_sub(skipped_before);
     if passed_over > 0 {
         total(SCHEDULE_MISFIRES, passed_over);

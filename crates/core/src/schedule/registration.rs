@@ -104,7 +104,7 @@ async fn archive(store: &SharedStore, document: StoredDocument, record: Record) 
     record.task.pending_retry_until = None;
     record.asked.clear();
     record.backfill.clear();
-    tracing::info!(target: SCHEDULE, task = record.task.name, "a task is not registered any more, and archived");
+    tracing::info!(target: SCHEDULE, task = record.task.name, "unregistered task archived");
     let mut batch = written(&key, document.version, &record)?;
     if found.take_work(0).is_some() {
         batch = batch.enqueue(row(&key, &record, now)?);

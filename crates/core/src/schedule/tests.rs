@@ -42,7 +42,7 @@ fn a_record_is_the_same_text_every_time() {
 }
 
 #[test]
-fn what_was_begun_and_not_ended_runs_again_under_the_same_fire() {
+fn an_interrupted_run_repeats_under_the_same_firing() {
     let mut record = record();
     let (now, later) = (at("2026-01-05T01:30:10Z"), at("2026-01-05T01:40:00Z"));
     let timetable = record.timetable().unwrap();

@@ -39,7 +39,7 @@ impl Claims {
     pub(crate) async fn drain(&self, owner: &Owner) {
         self.sent.close();
         self.sent.wait().await;
-        let Ok(absent) = Key::single("tidelock.nobody") else { return };
+        let Ok(absent) = Key::single("tidelock.absent") else { return };
         drop(self.store.claim(Claim::existing(owner, &absent, MIN_TTL)).await);
     }
 }

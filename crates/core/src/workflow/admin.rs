@@ -28,7 +28,7 @@ impl WorkflowClient {
             RunStatus::Failed if record.parent.is_some() => {
                 return Err(not_resumed(
                     run,
-                    "its parent was told that it failed; resume or fork the parent",
+                    "its parent has recorded the failure; resume or fork the parent",
                 ));
             }
             RunStatus::Failed => self.resumed(run, reason, &record, version).await?,

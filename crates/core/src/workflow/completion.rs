@@ -61,7 +61,7 @@ pub(super) async fn end(drive: &mut Drive, mut ending: Ending) -> Option<Activat
             Err(Unwritten::For(left)) => return Some(left),
         }
     };
-    told_of(drive, &left, &ending, at);
+    report_end(drive, &left, &ending, at);
     Some(ActivationResult::Ended)
 }
 
@@ -108,7 +108,7 @@ async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Res
 }
 
 /// Counts an end, and wakes the waiters of this process.
-fn told_of(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
+fn report_end(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
     let counters = &drive.shared.counters;
     let ends = |entry: &JournalEntry| matches!(entry, JournalEntry::Done(_) | JournalEntry::GaveUp(_));
     let steps = left.iter().filter(|outgoing| outgoing.entry.as_ref().is_some_and(ends)).count();
@@ -308,7 +308,7 @@ pub(super) async fn append_entry(
         let batch = Batch::new()
             .guard_document(&key, Expect::Exact(version))
             .append(&journal, Expect::Any, [entry(&record)?.event()?])
-            .enqueue(wake(run, &record)?.due(goes_on(store, run, &record, word).await?));
+            .enqueue(wake(run, &record)?.due(due_after(store, run, &record, word).await?));
         match store.apply(batch.and(client.beside.clone())).await {
             Ok(_) => {
                 keys::wake(&record.queue);
@@ -322,7 +322,12 @@ pub(super) async fn append_entry(
 }
 
 /// Returns when a run is due after a message: at once, unless its start is still delayed. A cancel ends the delay.
-async fn goes_on(store: &SharedStore, run: &str, record: &Record, word: Word) -> Result<Due, WorkflowError> {
+async fn due_after(
+    store: &SharedStore,
+    run: &str,
+    record: &Record,
+    word: Word,
+) -> Result<Due, WorkflowError> {
     if !record.delayed || word == Word::Cancel {
         return Ok(Due::Now);
     }

@@ -12,7 +12,7 @@ use super::definition::{Signal, Workflow};
 use super::journal_entry::{Awaited, ChildStarted, GaveUp, JournalEntry, Kind, Parent, TimerSet, TimerSpec};
 use super::life::Life;
 use super::nondeterminism::Nondeterminism;
-use super::results::{RESULT_BYTES, fitting, heard, recordable, value};
+use super::results::{RESULT_BYTES, decode_signal, fitting, recordable, value};
 use super::start::{INPUT_DEPTH, NewRun};
 use super::step::{self, Step};
 use super::step_tx::TxStep;
@@ -263,7 +263,7 @@ impl Ctx {
         signal: Signal<T>,
     ) -> impl Future<Output = Result<T, StepError>> + use<T> {
         let op = self.wait_for(signal.name());
-        async move { heard(signal.name(), op.resolved().await) }
+        async move { decode_signal(signal.name(), op.resolved().await) }
     }
 
     /// Waits for a signal within a time limit. Returns `None` when the limit passes first.
@@ -280,7 +280,7 @@ impl Ctx {
         async move {
             tokio::select! {
                 biased;
-                result = op.resolved() => heard(signal.name(), result).map(Some),
+                result = op.resolved() => decode_signal(signal.name(), result).map(Some),
                 over = over => over.map(|()| None),
             }
         }

@@ -52,7 +52,7 @@ pub(super) async fn fitting<T: DeserializeOwned, E>(op: &OpHandle, value: &Paylo
 }
 
 /// Decodes the value of a signal.
-pub(super) fn heard<T: DeserializeOwned>(signal: &str, result: Resolution) -> Result<T, StepError> {
+pub(super) fn decode_signal<T: DeserializeOwned>(signal: &str, result: Resolution) -> Result<T, StepError> {
     let value = match result {
         Resolution::Error(error) => return Err(error),
         Resolution::Value(value) => value,

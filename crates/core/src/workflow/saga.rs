@@ -28,7 +28,7 @@ type Undo<'a> =
 ///         Ok(())
 ///     };
 ///     let booked = booked.await;
-///     saga.finish(booked).await // cancels room 17, once, whatever dies meanwhile, and fails as the flight did
+///     saga.finish(booked).await // cancels room 17 once, despite crashes, and fails as the flight did
 /// }
 ///
 /// async fn cancel_room(room: u32, key: &str) -> Result<(), Failure> {

@@ -99,7 +99,7 @@ impl Step {
         let batch = Batch::new().put(&key, Expect::Any, Payload::of(progress)?);
         match holding.commit(batch).await {
             Committed::Done(_) => Ok(()),
-            Committed::Gone => Err(Failure::new("the run is not this process's any more")),
+            Committed::Gone => Err(Failure::new("this process has lost the lease of the run")),
             Committed::Refused(refusal) => Err(Failure::from(*refusal)),
         }
     }

@@ -69,7 +69,7 @@ fn a_waiter_that_leaves_lets_in_those_it_kept_out() {
 }
 
 #[test]
-fn whoever_polled_last_is_woken() {
+fn the_last_polled_waker_is_woken() {
     let (locks, x) = (Locks::new(), thing("wakers"));
     let holder = taking(&locks, &x);
     let lock = std::cell::RefCell::new(locks.lock(&x));
@@ -157,7 +157,7 @@ fn l14_a_million_random_cancels_leave_no_key_behind() {
 proptest! {
     /// Every waiter that stays is granted the lock, whichever others are dropped and in whatever order.
     #[test]
-    fn everybody_who_stays_is_served(stays in proptest::collection::vec(any::<bool>(), 1..40), modes in proptest::collection::vec(0_u8..3, 40)) {
+    fn every_remaining_waiter_is_served(stays in proptest::collection::vec(any::<bool>(), 1..40), modes in proptest::collection::vec(0_u8..3, 40)) {
         let (locks, g) = (Locks::new(), graph());
         let holder = taking(&locks, g.mode(ALONE));
         let mut waiting: Vec<_> = stays.iter().zip(&modes).map(|(stays, mode)| {

@@ -10,7 +10,7 @@ static LOW: LockClass = LockClass::new("low").rank(10);
 static HIGH: LockClass = LockClass::new("high").rank(20);
 
 #[tokio::test]
-async fn l3_a_task_that_asks_for_what_it_holds_hears_of_it_with_both_places() {
+async fn l3_a_re_entrant_request_fails_with_both_places() {
     let (locks, x) = (Locks::new(), thing("l3"));
     let line = line!() + 1;
     let guard = locks.lock(&x).await.expect("free");
@@ -76,7 +76,7 @@ async fn l13_locking_against_the_rank_is_an_error() {
 }
 
 #[test]
-fn l15_a_cycle_is_told_to_one_and_the_other_goes_on() {
+fn l15_one_waiter_of_a_cycle_gets_the_error_and_the_other_continues() {
     let (locks, x, y) = (Locks::new(), thing("x"), thing("y"));
     let mut a = Hand::new(async {
         let _x = locks.lock(&x).await.expect("free");
@@ -91,7 +91,7 @@ fn l15_a_cycle_is_told_to_one_and_the_other_goes_on() {
     });
     assert!(a.poll().is_pending() && b.poll().is_pending());
     assert!(b.poll().is_pending(), "b waits for x");
-    let Poll::Ready(text) = a.poll() else { panic!("a closes the cycle and hears of it") };
+    let Poll::Ready(text) = a.poll() else { panic!("a closes the cycle and gets the error") };
     assert!(text.starts_with("deadlock: scope "), "{text}");
     assert!(text.contains(r#"thing("y")"#) && text.contains(r#"thing("x")"#), "{text}");
     assert_eq!(b.poll(), Poll::Ready(()));

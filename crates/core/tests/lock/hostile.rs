@@ -118,7 +118,7 @@ fn a_waker_may_drop_a_wait_with_a_deadline_when_it_goes() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_from_being_woken() {
+fn a_panicking_waker_does_not_stop_other_wakeups() {
     let (locks, g) = (Locks::new(), graph());
     let guard = taking(&locks, g.mode(ALONE));
     let mut bad = locks.lock(g.mode(PULL));
@@ -151,7 +151,7 @@ fn a_waker_that_panics_does_not_stop_the_clock() {
 }
 
 #[test]
-fn a_hand_off_that_closes_a_cycle_is_told_to_the_one_that_waits() {
+fn a_hand_off_that_closes_a_cycle_fails_the_waiter() {
     let (locks, x, y) = (Locks::new(), thing("hand-x"), thing("hand-y"));
     let guard = taking(&locks, &x);
     let mut other = Hand::new(async {
@@ -194,7 +194,7 @@ fn two_locks_of_one_join_may_close_a_cycle_when_one_is_granted() {
 }
 
 #[test]
-fn asking_twice_at_once_is_told_also_while_somebody_else_holds_it() {
+fn a_concurrent_second_request_is_rejected_while_another_task_holds_the_lock() {
     let (locks, x) = (Locks::new(), thing("twice-at-once"));
     let guard = taking(&locks, &x);
     let mut both = Hand::new(async { tokio::join!(locks.lock(&x), locks.lock(&x)).1.map(|_| ()) });
@@ -258,7 +258,7 @@ fn polled_again_after_its_answer_it_asks_again() {
 }
 
 #[test]
-fn tasks_that_nobody_knows_are_not_taken_for_one() {
+fn unidentified_tasks_are_not_treated_as_one() {
     let (locks, x) = (Locks::new(), thing("unknown"));
     let (mut one, mut other) = (locks.lock(&x), locks.lock(&x));
     let Poll::Ready(Ok(guard)) = poll_with(&mut one, Waker::noop()) else { panic!("free") };
@@ -300,7 +300,7 @@ fn failed<E: std::fmt::Display>(error: E) -> std::io::Error {
 }
 
 #[test]
-fn calls_that_wait_for_each_other_are_told() {
+fn calls_that_wait_for_each_other_get_an_error() {
     let (calls, s, t): (Calls, _, _) = (SingleFlight::new(Locks::new()), thing("call-s"), thing("call-t"));
     let mut one = Hand::new(calls.run(&s, "q", || async {
         yield_once().await;
@@ -314,11 +314,11 @@ fn calls_that_wait_for_each_other_are_told() {
     assert!(one.poll().is_pending());
     let Poll::Ready(Err(error)) = other.poll() else { panic!("a silent hang") };
     assert!(error.to_string().starts_with("deadlock: "), "{error}");
-    assert!(matches!(one.poll(), Poll::Ready(Err(_))), "an error reaches everybody who shares the call");
+    assert!(matches!(one.poll(), Poll::Ready(Err(_))), "every caller that shares the call gets the error");
 }
 
 #[test]
-fn a_follower_that_holds_what_the_call_wants_is_told() {
+fn a_follower_that_holds_the_lock_of_the_call_gets_an_error() {
     let (locks, s, y) = (Locks::new(), thing("hold-s"), thing("hold-y"));
     let calls: Calls = SingleFlight::new(locks.clone());
     let mut leader = Hand::new(calls.run(&s, "q", || async {

@@ -40,7 +40,7 @@ fn l15_an_owned_guard_that_was_given_away_closes_no_cycle() {
     let (give, mut given) = tokio::sync::mpsc::unbounded_channel();
     let third_holds = taking(&locks, &y);
     let mut first = Hand::new(async {
-        give.send(locks.lock_owned(&x).await?).expect("somebody takes it");
+        give.send(locks.lock_owned(&x).await?).expect("the receiver is alive");
         locks.lock(&y).await.map(|_| ())
     });
     assert!(first.poll().is_pending(), "it waits for y");
@@ -64,7 +64,7 @@ fn l15_an_owned_guard_is_no_tasks_from_the_instant_of_its_grant() {
     let (x_held, y_held) = (taking(&locks, &x), taking(&locks, &y));
     let mut first = Hand::new(async {
         let passes_on = async {
-            give.send(locks.lock_owned(&x).await?).expect("somebody takes it");
+            give.send(locks.lock_owned(&x).await?).expect("the receiver is alive");
             Ok::<_, LockError>(())
         };
         let waits = async { locks.lock(&y).await.map(|_| ()) };
@@ -117,7 +117,7 @@ fn l3_branches_of_one_task_may_both_wait_for_owned_guards() {
     let held = taking(&locks, &x);
     let mut both = Hand::new(async {
         let passes_on = || async {
-            give.send(locks.lock_owned(&x).await?).expect("somebody takes it");
+            give.send(locks.lock_owned(&x).await?).expect("the receiver is alive");
             Ok::<_, LockError>(())
         };
         let (one, other) = tokio::join!(passes_on(), passes_on());

@@ -17,7 +17,7 @@ fn l1_arrival_order_even_against_a_newcomer_in_the_instant_of_release() {
     drop(holder);
     // The lock is released, and the first waiter has not been polled.
     let mut newcomer = asking(&locks, x.mode(ALONE));
-    assert!(locks.try_lock(&x).is_err_and(|error| error.is_busy()), "nobody barges in");
+    assert!(locks.try_lock(&x).is_err_and(|error| error.is_busy()), "the newcomer barges in");
     assert!(second.poll().is_pending() && !second.is_woken(), "only the next one is woken");
 
     let guard = granted(&mut first);
@@ -123,7 +123,7 @@ fn a_holder_steps_down_and_lets_the_compatible_ones_in() {
     let mut alone = taking(&locks, g.mode(ALONE));
     let mut first = asking(&locks, g.mode(OBSERVE));
     let mut pull = asking(&locks, g.mode(PULL));
-    alone.downgrade(OBSERVE).expect("alone keeps everybody out");
+    alone.downgrade(OBSERVE).expect("a downgrade from the exclusive mode");
     assert_eq!(alone.mode(), OBSERVE);
     let observing = granted(&mut first);
     assert!(pull.poll().is_pending());

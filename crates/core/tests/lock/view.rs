@@ -40,14 +40,14 @@ fn ages_grow() {
     let begun = Instant::now();
     let age = || locks.snapshot().terms[0].holders[0].age;
     while age() < Duration::from_millis(20) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the clock stands still");
+        assert!(begun.elapsed() < Duration::from_secs(10), "the clock does not advance");
         std::thread::yield_now();
     }
     assert!(begun.elapsed() >= Duration::from_millis(9), "an age is right to ten milliseconds");
 }
 
 #[test]
-fn what_happened_is_counted_by_functor() {
+fn events_are_counted_by_functor() {
     let (locks, g) = (Locks::new(), graph());
     let pull = taking(&locks, g.mode(PULL));
     let mut alone = asking(&locks, g.mode(ALONE));

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_is_taken_and_nothing_else() {
+    fn only_signed_requests_are_accepted() {
         let clock = Arc::new(ManualClock::default());
         let verifier = Verifier::new(secret("a")).or(secret("b")).clock(clock.clone());
         let signature = sign(&secret("b"), clock.now(), "k.1", b"body");

@@ -76,7 +76,7 @@ fn an_address_is_read_like_libpq_reads_it() {
 }
 
 #[test]
-fn what_is_no_address_is_refused_with_a_reason() {
+fn an_invalid_address_is_rejected_with_a_reason() {
     let cases = [
         ("", "the address is empty"),
         ("shop", "parameter 1 has no `=`"),
@@ -178,7 +178,7 @@ fn no_error_quotes_a_password_that_was_not_encoded() {
 }
 
 #[test]
-fn what_the_address_leaves_out_comes_from_the_environment() {
+fn missing_address_parts_come_from_the_environment() {
     let variables = [
         ("PGHOST", "far.example"),
         ("PGPORT", "7"),
@@ -212,7 +212,7 @@ fn what_the_address_leaves_out_comes_from_the_environment() {
 }
 
 #[test]
-fn far_hosts_are_verified_unless_told_otherwise() {
+fn remote_hosts_are_verified_unless_configured_otherwise() {
     let local = [
         "localhost",
         "LOCALHOST",
@@ -319,7 +319,7 @@ fn a_store_has_defaults_that_notice_a_lost_server() {
 }
 
 #[test]
-fn what_the_address_says_wins_over_the_defaults() {
+fn the_address_overrides_the_defaults() {
     let given = "connect_timeout=0 keepalives=0 keepalives_idle=5 keepalives_count=4 tcp_user_timeout=1500 \
                  application_name='it''s' fallback_application_name=b channel_binding=require options='-c a=b' \
                  sslnegotiation=direct sslsni=1 gssencmode=disable client_encoding=UTF8";

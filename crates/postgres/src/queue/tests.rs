@@ -34,7 +34,7 @@ fn names(jobs: &[Task]) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn what_waits_is_taken_together_up_to_the_most() {
+async fn waiting_batches_are_taken_together_up_to_the_limit() {
     let one = Kind::Batch;
     let queue = queue(&[("a", &[1], one), ("b", &[1], one), ("c", &[2], one), ("d", &[3], one)]).await;
     let group = queue.take(MOST).await.expect("jobs wait");
@@ -43,7 +43,7 @@ async fn what_waits_is_taken_together_up_to_the_most() {
 }
 
 #[tokio::test]
-async fn a_row_under_way_is_waited_for_and_nobody_overtakes() {
+async fn a_row_in_flight_is_waited_for_and_no_batch_overtakes() {
     let one = Kind::Batch;
     let queue = queue(&[("first", &[1], one)]).await;
     let first = queue.take(MOST).await.expect("it waits");
@@ -107,5 +107,5 @@ async fn one_of_a_crowd_takes_no_flush_for_itself() {
     queue.push(Task("a", vec![1], one)).await.expect("open");
     let alone = queue.take(MOST).await.expect("one waits");
     queue.finish(&alone, 1, false);
-    assert!(queue.place(vec![1]).is_some(), "nobody else came: it may go alone");
+    assert!(queue.place(vec![1]).is_some(), "no other task came: it may go alone");
 }

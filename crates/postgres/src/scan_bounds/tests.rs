@@ -109,7 +109,7 @@ fn a_claim_that_did_not_see_all_is_repeated_when_the_rest_is_over_or_earlier() {
 }
 
 #[test]
-fn what_is_forgotten_during_a_scan_stays_forgotten() {
+fn bounds_forgotten_during_a_scan_stay_forgotten() {
     let (bounds, now) = (ScanBounds::default(), Instant::now());
     let scan = begin(&bounds, now);
     bounds.clear();

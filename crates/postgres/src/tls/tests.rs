@@ -73,7 +73,7 @@ fn a_file_of_roots_must_hold_certificates() {
 }
 
 #[test]
-fn a_system_without_roots_is_no_reason_to_trust_everybody() {
+fn a_system_without_roots_trusts_no_certificate() {
     let error = system_roots(CertificateResult::default()).unwrap_err();
     assert!(error.detail.contains("no root certificates") && error.detail.contains("sslrootcert"), "{error}");
 }

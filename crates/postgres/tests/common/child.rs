@@ -53,7 +53,7 @@ impl Process {
 
     /// Kills the child with SIGKILL, and returns after its last report was received. It must have lived until now.
     pub(crate) async fn kill(mut self) {
-        assert_eq!(self.child.try_wait().unwrap(), None, "a child ended by itself");
+        assert_eq!(self.child.try_wait().unwrap(), None, "a child exited before the kill");
         self.child.kill().await.unwrap();
         self.hearing.await.unwrap();
     }

@@ -116,7 +116,7 @@ impl Load {
     /// Waits until this many more batches were applied.
     pub(crate) async fn progress(&self, batches: usize) {
         let wanted = self.tally.count() + batches;
-        crate::poll::until("the writers go on", async || {
+        crate::poll::until("the writers continue", async || {
             assert!(!self.writers.iter().any(JoinHandle::is_finished), "a writer gave up");
             self.tally.count() >= wanted
         })
@@ -143,7 +143,7 @@ async fn write(store: &PostgresStore, writer: usize, tally: &Tally, done: &Atomi
             .append(&own, expect, [event(&id.to_string())])
             .append(&key("shared"), Expect::Any, [event(&id.to_string())])
             .op_id(id);
-        let receipt = surely(store, &batch, tally).await.expect("nobody else writes to this stream");
+        let receipt = surely(store, &batch, tally).await.expect("this stream has one writer");
         version = Some(receipt.appended[0].last_version);
         tally.receipts.lock().insert(id, receipt);
     }

@@ -14,7 +14,7 @@ export function Locks() {
     ${!data ? (error ? null : html`<${Loading} />`) : !data.shown ? html`<${Empty} title="This server sees no locks" code=${CODE}>Keyed locks live in the memory of the program that uses them, so a server that stands alone cannot see them. Mount it in the program, and hand it the table: then this page shows holders, queues, the places in the source, and tasks that wait in a cycle. Holds across processes are <a href="#/leases">leases</a>.</${Empty}>` : html`
       ${data.cycles.length ? html`<div class="notice bad" role="alert" data-cycles=${data.cycles.length}><b>${data.cycles.length === 1 ? 'Tasks wait for each other in a cycle' : `${count(data.cycles.length)} cycles of waiting tasks`}</b>
         ${data.cycles.map((cycle, i) => html`<div key=${i} class="mono">${[...cycle, cycle[0]].map(name).join(' → ')}</div>`)}
-        <p>One of them was told, with an error that names both places, and has not looked at it: is there a future that nobody polls any more?</p></div>` : null}
+        <p>One of them got an error that names both places, but has not polled it. Is there a future that no task polls?</p></div>` : null}
       ${data.held === 0 ? html`<${Empty} title="Nothing is locked">Holders and those who wait show up here while they do.</${Empty}>` : html`
         <section class="locks"><div><h2>${count(data.held)} held, ${count(data.waiting)} wait</h2>${data.terms.length < data.held ? html`<p class="quiet">The first ${count(data.terms.length)}: those that most wait for.</p>` : null}<${Terms} terms=${data.terms} cycles=${data.cycles} /></div>
           <div><h2>Who waits for whom</h2><${Graph} terms=${data.terms} cycles=${data.cycles} /></div></section>`}
@@ -22,7 +22,7 @@ export function Locks() {
 }
 
 function Party({ of, role, round }) {
-  return html`<tr class=${round ? 'blocked' : ''}><td>${role}</td><td>${of.task ? name(of.task) : 'somebody'} ${round ? html`<${Badge} tone="bad">cycle</${Badge}>` : null}</td><td>${name(of.mode)}</td><td class="num">${span(of.age_ms)}</td><td class="mono quiet">${name(of.place)}</td></tr>`;
+  return html`<tr class=${round ? 'blocked' : ''}><td>${role}</td><td>${of.task ? name(of.task) : 'a task'} ${round ? html`<${Badge} tone="bad">cycle</${Badge}>` : null}</td><td>${name(of.mode)}</td><td class="num">${span(of.age_ms)}</td><td class="mono quiet">${name(of.place)}</td></tr>`;
 }
 
 function Terms({ terms, cycles }) {

@@ -72,7 +72,7 @@ cases['a link that logs in works in a tab that is open'] = async (browser, progr
   await paste(program.token);
   await page.waitForSelector('[data-live=live]');
   assert.ok(!page.url().includes('token'));
-  // And one that is not taken any more leads back to the question.
+  // A token that is no longer accepted leads back to the question.
   await paste('wrong');
   await page.waitForSelector('[data-wrong]');
   assert.match(await text(page, '.login'), /does not take that token/);

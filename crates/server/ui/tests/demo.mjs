@@ -1,4 +1,4 @@
-// The demo of the command line, as somebody meets it who has just installed it.
+// The demo of the command line, right after its installation.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';

@@ -14,7 +14,7 @@ cases['a blocked key is unblocked, and drains'] = async (browser, program) => {
   const { page, visit, close } = await open(browser, program, { view: '/stuck' });
   await page.waitForSelector('[data-blocked="2"]');
   const item = page.locator('article', { hasText: 'order("o-7")' });
-  assert.match(await item.locator('pre').innerText(), /451 the mailbox of <b>nobody<\/b> is full\\u\{202e\}/);
+  assert.match(await item.locator('pre').innerText(), /451 the mailbox of <b>ada<\/b> is full\\u\{202e\}/);
   program.tell('mend');
   await item.locator('[data-action=Unblock]').click();
   await page.waitForSelector('dialog [data-meant="1"]');
@@ -119,7 +119,7 @@ cases['a document is shown as it was, with what changed'] = async (browser, prog
   await close();
 };
 
-cases['the page goes on when the server comes back'] = async (browser, program) => {
+cases['the page continues when the server comes back'] = async (browser, program) => {
   const allowed = ['ERR_CONNECTION_REFUSED', 'ERR_INCOMPLETE_CHUNKED_ENCODING', 'ERR_CONNECTION_RESET', 'ERR_EMPTY_RESPONSE', 'net::ERR'];
   const { page, close } = await open(browser, program, { view: '/streams?prefix=order', allowed });
   await page.waitForSelector('main tbody tr');

@@ -42,7 +42,7 @@ fn it_waits_for_all_who_are_expected_while_they_keep_coming() {
 }
 
 #[test]
-fn it_gives_up_for_a_while_when_nobody_comes() {
+fn fruitless_delays_suspend_it() {
     let mut company = CommitDelay::default();
     for _ in 0..IN_VAIN {
         company.anticipate(10, 0);

@@ -108,7 +108,7 @@ fn an_older_snapshot_shows_what_a_newer_one_lost() {
 }
 
 #[test]
-fn what_is_removed_gets_no_place_in_the_index() {
+fn removed_events_are_not_indexed() {
     let mut file = File::new(4);
     // Two processes: one merges, the other removes events that the first has in its map.
     let (merging, removing) = (Arc::new(Memtable::default()), Arc::new(Memtable::default()));

@@ -4,7 +4,7 @@ use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
 /// A wrong expected version is rejected with the expected and the actual version.
-pub async fn e1_a_wrong_version_says_expected_and_actual(env: &Env) {
+pub async fn e1_a_wrong_version_reports_expected_and_actual(env: &Env) {
     let stream = key("e1");
     let absent = StreamFound::Absent;
     let head = |v| StreamFound::At(StreamVersion(v));
@@ -163,7 +163,7 @@ pub async fn e7_a_closed_stream_refuses_appends(env: &Env) {
     env.pass(secs(5));
     env.other.done(Batch::new().close(&stream, Expect::Any)).await;
     assert_eq!(env.store.stream(&stream).await.unwrap(), Some(closed), "closed once, at the first instant");
-    assert_eq!(env.store.history(&stream).await.len(), 2, "what was said stays");
+    assert_eq!(env.store.history(&stream).await.len(), 2, "the events remain");
 }
 
 /// A stream may be closed before its first event. It is then a tombstone and does not exist.

@@ -37,7 +37,7 @@ pub async fn t11_expired_documents_are_absent_for_everyone(env: &Env) {
         assert!(matches!(merge, Refusal::NotFound { .. }), "{merge:?}");
     }
     let receipt = env.other.done(Batch::new().put(&k, Expect::Absent, number(2))).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(2), "the version goes on");
+    assert_eq!(receipt.documents[0].version, DocVersion(2), "the version continues");
     env.pass(secs(1_000));
     assert!(env.store.doc(&k).await.is_some(), "a new write without an end has none");
 }
@@ -57,7 +57,7 @@ pub async fn t11_a_merge_keeps_the_end(env: &Env) {
 }
 
 /// A merge that recreates an expired document starts from the initial value. Documents only.
-pub async fn t11_a_merge_does_not_revive_what_expired(env: &Env) {
+pub async fn t11_a_merge_does_not_revive_an_expired_document(env: &Env) {
     let k = key("t11-revive");
     env.store.done(until(&k, Expect::Absent, 100, 10)).await;
     env.pass(secs(10));
@@ -79,7 +79,7 @@ pub async fn t11_a_document_may_end_at_once(env: &Env) {
 }
 
 /// A sweep removes expired documents, counts them, and changes nothing else. Documents only.
-pub async fn t11_a_sweep_removes_what_expired(env: &Env) {
+pub async fn t11_a_sweep_removes_expired_documents(env: &Env) {
     let names: Vec<Key> = (0..6).map(|i| key(&format!("t11-{i}"))).collect();
     let lasts = |i: usize| if i < 4 { 10 } else { 20 };
     for (i, k) in names.iter().enumerate() {
@@ -114,11 +114,11 @@ pub async fn t11_versions_never_restart_after_a_sweep(env: &Env) {
     let receipt = env.other.done(Batch::new().delete(&k, Expect::Any)).await;
     assert_eq!(receipt.documents[0].version, DocVersion(6));
     let receipt = env.other.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(7), "whoever looked before conflicts for ever");
+    assert_eq!(receipt.documents[0].version, DocVersion(7), "an older read always conflicts");
     let receipt = env.store.done(Batch::new().put(&other, Expect::Absent, number(1))).await;
     assert!(
         receipt.documents[0].version > DocVersion(6),
-        "the same holds for every key: nobody knows which were swept"
+        "the same holds for every key, because swept keys are not recorded"
     );
 }
 

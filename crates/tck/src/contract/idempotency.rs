@@ -37,7 +37,7 @@ pub async fn i1_one_request_runs(env: &Env) {
 
 /// A finished request returns the stored response with the refusal, also after a restart and from another instance.
 /// Documents only.
-pub async fn i2_the_stored_answer_comes_again(env: &Env) {
+pub async fn i2_the_stored_response_is_repeated(env: &Env) {
     let k = key("i2");
     env.store.done(begin(&k, "a")).await;
     env.store.done(end(&k, DocVersion(1), "a")).await;

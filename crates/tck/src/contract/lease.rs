@@ -22,7 +22,7 @@ pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
             assert_eq!(
                 denied.unwrap_err(),
                 ClaimDenied::Held(held.clone()),
-                "the loser hears who holds it until when"
+                "the error names the holder and its expiry"
             );
         }
         assert_eq!(env.store.row(&lock).await.attempts, 1);
@@ -129,7 +129,7 @@ pub async fn k3_a_stale_holder_writes_nothing(env: &Env) {
 }
 
 /// A holder whose row was acknowledged, removed or reset learns the reason.
-pub async fn k3_a_holder_hears_what_became_of_its_row(env: &Env) {
+pub async fn k3_a_stale_holder_gets_the_state_of_its_row(env: &Env) {
     env.store.done(enqueue(job("k3-once")).enqueue(standing("k3-reset")).enqueue(job("k3-removed"))).await;
     let once = env.store.take("w", &key("k3-once")).await.unwrap().lease();
     let reset = env.store.take("w", &key("k3-reset")).await.unwrap().lease();
@@ -282,7 +282,7 @@ pub async fn k4_next_ready_knows_leases_and_blocks(env: &Env) {
 }
 
 /// A rejected claim by name returns the reason.
-pub async fn k4_a_named_claim_is_told_why_not(env: &Env) {
+pub async fn k4_a_denied_claim_by_name_gets_the_reason(env: &Env) {
     assert_eq!(env.store.take("w", &key("k4-none")).await, Err(ClaimDenied::NotFound));
     assert_eq!(env.store.find_row(&key("k4-none")).await, None, "asking creates nothing");
     let held = env.store.lock("w", &key("k4-held")).await.unwrap();
@@ -330,6 +330,6 @@ pub async fn k7_fences_rise_over_the_whole_store(env: &Env) {
         };
         assert!(grant.fence > last, "grant {i}: {} after {last}", grant.fence);
         last = grant.fence;
-        let _ = conn.lock("nobody", &key("k7-0")).await;
+        let _ = conn.lock("another", &key("k7-0")).await;
     }
 }

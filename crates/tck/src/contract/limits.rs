@@ -259,7 +259,7 @@ pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
 
 /// Large rows make short pages, whatever the requested number of rows, and the next page continues. The memory of a
 /// reader is thus also bounded by bytes.
-pub async fn t12_pages_of_large_rows_are_short_and_go_on(env: &Env) {
+pub async fn t12_pages_of_large_rows_are_short_and_continue(env: &Env) {
     let value = long_text(contract::PAYLOAD_BYTES);
     let most = contract::PAGE_BYTES / contract::PAYLOAD_BYTES;
     let stream = key("t12-large");
@@ -313,7 +313,7 @@ pub async fn t13_connections_opened_at_once_share_one_database(env: &Env) {
 }
 
 /// An existing database is opened unchanged: no acknowledged write is missing.
-pub async fn t13_what_was_acknowledged_survives_a_restart(env: &Env) {
+pub async fn t13_acknowledged_writes_survive_a_restart(env: &Env) {
     if !env.capabilities().durable {
         return;
     }
@@ -330,18 +330,18 @@ pub async fn t13_what_was_acknowledged_survives_a_restart(env: &Env) {
     assert_eq!(Dump::of(&store).await, before);
     store.done(Batch::new().guard_lease(&lease.lease())).await;
     let next = store.lock("v", &key("t13-lock")).await.unwrap();
-    assert!(next.fence > lease.fence, "fences go on rising");
+    assert!(next.fence > lease.fence, "fences keep rising");
     let receipt = store.done(Batch::new().append(&k, at(2), events(1))).await;
-    assert!(receipt.appended[0].first_position > before.events[2].position, "positions go on rising");
+    assert!(receipt.appended[0].first_position > before.events[2].position, "positions keep rising");
     let receipt = store.done(Batch::new().put(&key("t13-gone"), Expect::Absent, number(1))).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(3), "versions go on");
+    assert_eq!(receipt.documents[0].version, DocVersion(3), "versions continue");
     let row = store.done(enqueue(job("t13-c"))).await;
     assert_eq!(row.at, env.now());
     assert!(store.row(&key("t13-c")).await.seq > store.row(&key("t13-a")).await.seq);
 }
 
 /// A store describes itself and takes its time from the given clock.
-pub async fn t13_a_store_says_what_it_is(env: &Env) {
+pub async fn t13_a_store_describes_itself(env: &Env) {
     let info = env.store.info().await.unwrap();
     assert!(!info.backend.is_empty() && !info.engine.is_empty() && !info.location.is_empty(), "{info:?}");
     assert_eq!(info.durability == Durability::None, !env.capabilities().durable);

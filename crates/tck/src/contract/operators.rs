@@ -17,7 +17,7 @@ async fn counted(conn: &Conn, batch: Batch) -> u64 {
 }
 
 /// Unblock resumes where the row stopped, with a fresh budget, at once.
-pub async fn r6_unblock_goes_on_where_it_stopped(env: &Env) {
+pub async fn r6_unblock_resumes_where_it_stopped(env: &Env) {
     blocked(env, &["r6-a"]).await;
     env.store.done(enqueue(standing("r6-fine").due(Due::After(secs(60))))).await;
     env.pass(secs(3));
@@ -60,7 +60,7 @@ pub async fn r6_an_empty_filter_means_all_blocked(env: &Env) {
 }
 
 /// Every action works by filter, and the returned counts are the changed rows.
-pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
+pub async fn r6_verbs_by_filter_count_changed_rows(env: &Env) {
     blocked(env, &["r6-x1", "r6-x2", "r6-y1"]).await;
     env.store
         .done(enqueue(NewWork::once(key("r6-other"), queue_name("other")).due(Due::After(secs(9)))))
@@ -166,7 +166,7 @@ pub async fn r6_a_row_woken_while_held_runs_again(env: &Env) {
 }
 
 /// If a row is woken while it is leased, a later defer or release keeps the earlier due time.
-pub async fn r6_a_wish_meanwhile_beats_a_later_due_time(env: &Env) {
+pub async fn r6_a_wake_during_the_lease_beats_a_later_due_time(env: &Env) {
     let row = key("r6-defer");
     env.store.done(enqueue(standing("r6-defer"))).await;
     let lease = env.store.take("w", &row).await.unwrap().lease();

@@ -116,7 +116,7 @@ pub async fn t5_every_page_size_gives_the_same_list(env: &Env) {
 }
 
 /// A list contains existing items: no deleted documents, but closed streams.
-pub async fn t5_lists_show_what_is_there(env: &Env) {
+pub async fn t5_lists_show_existing_items(env: &Env) {
     let (a, b) = (key("t5-there"), key("t5-gone"));
     env.store.done(Batch::new().put(&a, Expect::Any, number(1)).put(&b, Expect::Any, number(1))).await;
     env.store.done(Batch::new().delete(&b, Expect::Any).append(&a, Expect::Any, events(1))).await;
@@ -299,7 +299,7 @@ fn n_of(event: &Event) -> i64 {
 }
 
 /// A filtered read continues from its last scanned position, and returns every matching event once.
-pub async fn t5_filtered_pages_go_on_where_they_looked(env: &Env) {
+pub async fn t5_filtered_pages_continue_after_the_last_scanned_row(env: &Env) {
     for i in 0..60_i64 {
         let one = event(if i % 7 == 0 { "Rare" } else { "Common" }, i);
         env.store.done(Batch::new().append(&key("t5-rare"), Expect::Any, [one])).await;
@@ -368,7 +368,7 @@ pub async fn t14_readers_see_whole_batches(env: &Env) {
 }
 
 /// A read that starts after an acknowledgement sees its effects, on either connection.
-pub async fn t14_what_was_acknowledged_is_seen_everywhere(env: &Env) {
+pub async fn t14_acknowledged_writes_are_visible_everywhere(env: &Env) {
     let (k, stream) = (key("t14-seen"), key("t14-s"));
     for n in 1..30_u64 {
         let (writer, reader) =
@@ -383,7 +383,7 @@ pub async fn t14_what_was_acknowledged_is_seen_everywhere(env: &Env) {
 }
 
 /// A change on the same or on another connection sends a hint to watchers.
-pub async fn t14_watch_hears_of_changes(env: &Env) {
+pub async fn t14_watch_reports_changes(env: &Env) {
     let (mut near, mut far) = (env.store.watch(), env.other.watch());
     env.store.done(Batch::new().put(&key("t14-watch"), Expect::Any, number(1))).await;
     assert!(near.changed().await, "the store is there");

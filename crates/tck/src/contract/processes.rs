@@ -61,12 +61,12 @@ pub async fn o1_four_processes_and_a_tailing_reader(env: &Env) {
     }
     let log = reader.log().await;
     assert!(seen.len() == log.len() && seen == log, "something appeared behind the reader");
-    let read: BTreeSet<AppendReport> = log.iter().map(as_told).collect();
+    let read: BTreeSet<AppendReport> = log.iter().map(report_of).collect();
     assert!(read == told, "what the commits returned is not what is read");
     no_holes(&env.store).await;
 }
 
-fn as_told(event: &Event) -> AppendReport {
+fn report_of(event: &Event) -> AppendReport {
     let value: serde_json::Value = event.payload.parse().unwrap();
     let writer = event.event_type.as_str().trim_start_matches("Writer").parse().unwrap();
     let n = value["n"].as_u64().unwrap();

@@ -166,7 +166,7 @@ pub async fn r2_waking_does_not_defeat_the_backoff(env: &Env) {
 }
 
 /// Defer and release do not count the attempt; fail does; ack and advance reset the count.
-pub async fn r2_attempts_count_what_failed(env: &Env) {
+pub async fn r2_attempts_count_failures(env: &Env) {
     env.store.done(enqueue(standing("r2-count"))).await;
     let row = key("r2-count");
     let step = async |end: fn(Batch, &Lease) -> Batch| {
@@ -187,7 +187,7 @@ pub async fn r2_attempts_count_what_failed(env: &Env) {
 
 /// A worker that exhausts the attempts blocks the row with the error. Other keys continue, and no worker gets the
 /// blocked one.
-pub async fn r3_a_blocked_row_stops_nobody_else(env: &Env) {
+pub async fn r3_a_blocked_row_stops_no_other_row(env: &Env) {
     env.store.done(enqueue(job("r3-bad")).enqueue(job("r3-good"))).await;
     let lease = env.store.take("w", &key("r3-bad")).await.unwrap().lease();
     env.store.done(Batch::new().put(&key("r3-note"), Expect::Any, number(1)).block(&lease, "poison")).await;
@@ -296,7 +296,7 @@ pub async fn r9_commits_do_not_wait_for_reactions(env: &Env) {
 }
 
 /// 100 poisoned keys at the head starve no other key.
-pub async fn r10_poisoned_keys_starve_nobody(env: &Env) {
+pub async fn r10_poisoned_keys_starve_no_other_key(env: &Env) {
     for i in 0..100 {
         env.store.done(enqueue(job(&format!("r10-bad-{i:03}")).priority(Priority::FIRST))).await;
     }

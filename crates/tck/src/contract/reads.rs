@@ -117,7 +117,7 @@ pub async fn t14_a_read_answers_in_the_order_of_the_request(env: &Env) {
 }
 
 /// A read sees a document as every reader does: neither deleted nor expired, and an operation unless it is void. Documents only.
-pub async fn t14_a_read_hides_what_other_reads_hide(env: &Env) {
+pub async fn t14_a_read_hides_the_same_items_as_other_reads(env: &Env) {
     let (deleted, expires, stays) = (key("t14-gone"), key("t14-until"), key("t14-stays"));
     let (void, applied) = (OpId::new(), OpId::new());
     let until = env.now().after(secs(5));

@@ -19,7 +19,7 @@ pub async fn t9_same_op_id_returns_the_first_receipt(env: &Env) {
         let again = conn.done(batch()).await;
         assert_eq!(again, first.clone().into_repeated());
         let asked = conn.operation(id).await.unwrap().unwrap();
-        assert_eq!(asked, first.clone().into_repeated(), "asking tells the same");
+        assert_eq!(asked, first.clone().into_repeated(), "the record of the operation has the same receipt");
     }
     assert_eq!(env.store.value(&k).await, Some(json!({ "n": 1 })));
     assert_eq!(env.store.history(&stream).await.len(), 2);

@@ -63,7 +63,7 @@ pub async fn x5_n_read_modify_writes_have_n_effects(env: &Env) {
 }
 
 /// A value that a program cannot decode is stored and returned unchanged. Documents only.
-pub async fn x7_what_nobody_understands_is_kept(env: &Env) {
+pub async fn x7_unknown_records_are_kept(env: &Env) {
     let (k, odd) = (key("x7"), payload(json!({ "schema": 99, "items": [{ "?": [null] }, 1, "x"] })));
     env.store.done(Batch::new().put(&k, Expect::Absent, odd.clone())).await;
     env.other.done(Batch::new().merge(&k, [Delta::set("/seen", true)])).await;

@@ -42,7 +42,7 @@ pub async fn s2_sixty_four_writers_all_land(env: &Env) {
 }
 
 /// A foreign writer is faster. The loser continues from the winner's state in the conflict. Documents only.
-pub async fn s3_the_loser_goes_on_from_the_winners_state(env: &Env) {
+pub async fn s3_the_loser_continues_from_the_winners_state(env: &Env) {
     let k = key("s3");
     env.store.done(Batch::new().put(&k, Expect::Absent, payload(json!({ "mine": 0, "theirs": 0 })))).await;
     env.other.done(Batch::new().merge(&k, [Delta::inc("/theirs", 1)])).await;
@@ -173,7 +173,7 @@ pub async fn s8_deltas_on_nothing_create_nothing(env: &Env) {
     assert_eq!(
         receipt.documents[0].version,
         DocVersion(3),
-        "asked for, it is created and the version goes on"
+        "the document is created on request, and its version continues"
     );
     assert_eq!(env.other.value(&key("s8-deleted")).await, Some(json!({ "n": 2 })));
 }
@@ -207,7 +207,7 @@ pub async fn s8_deltas_and_a_delete_race(env: &Env) {
 }
 
 /// A caller that was cancelled during a write learns the outcome by its operation id. Documents only.
-pub async fn s11_an_operation_id_tells_the_truth(env: &Env) {
+pub async fn s11_an_operation_id_resolves_the_outcome(env: &Env) {
     let k = key("s11");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(0))).await;
     let mut applied = 0;

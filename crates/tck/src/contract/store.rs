@@ -117,7 +117,7 @@ pub async fn t3_delete_keeps_the_version(env: &Env) {
     let refusal = env.store.refused(Batch::new().put(&k, doc_at(3), number(9))).await;
     assert_eq!(document_conflict(refusal), DocumentFound::Gone(DocVersion(3)));
     let receipt = env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(4), "the version goes on");
+    assert_eq!(receipt.documents[0].version, DocVersion(4), "the version continues");
     let looked_before = env.other.refused(Batch::new().put(&k, doc_at(2), number(9))).await;
     assert_eq!(present(looked_before).version, DocVersion(4));
 }
@@ -276,7 +276,7 @@ pub async fn t6_guards_have_no_effect(env: &Env) {
 }
 
 /// Concurrent batches share a flush but not their outcome: a batch that conflicts fails alone.
-pub async fn t7_a_conflict_fails_nobody_else(env: &Env) {
+pub async fn t7_a_conflict_fails_no_other_batch(env: &Env) {
     let taken = key("t7-taken");
     env.store.done(Batch::new().put(&taken, Expect::Absent, number(0))).await;
     for connections in ONE_AND_TWO {

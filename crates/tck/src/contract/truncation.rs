@@ -51,7 +51,7 @@ pub async fn e7_a_truncate_removes_the_beginning_and_nothing_else(env: &Env) {
 }
 
 /// A reader starts at the first remaining version, forward and backward, with and without a filter.
-pub async fn e7_readers_begin_with_what_is_left(env: &Env) {
+pub async fn e7_readers_begin_with_the_remaining_events(env: &Env) {
     let stream = key("e7-read");
     env.store.done(append(&stream, 8)).await;
     env.other.done(truncate(&stream, 3)).await;
@@ -74,7 +74,7 @@ pub async fn e7_readers_begin_with_what_is_left(env: &Env) {
 }
 
 /// All events may be removed. The empty stream still exists and continues after its last version, at new positions.
-pub async fn e7_appends_go_on_after_everything_was_removed(env: &Env) {
+pub async fn e7_appends_continue_after_everything_was_removed(env: &Env) {
     let (stream, beside) = (key("e7-all"), key("e7-all-beside"));
     env.store.done(append(&beside, 1)).await;
     let receipt = env.store.done(append(&stream, 3)).await;
@@ -156,7 +156,7 @@ pub async fn e7_a_truncate_beyond_the_end_is_refused(env: &Env) {
 }
 
 /// Effects apply in order: a truncation sees events that its batch appended before, and may remove them at once.
-pub async fn e7_a_truncate_sees_what_its_batch_did_before(env: &Env) {
+pub async fn e7_a_truncate_sees_earlier_operations_of_its_batch(env: &Env) {
     let (stream, other, new) = (key("e7-order"), key("e7-order-other"), key("e7-order-new"));
     env.store.done(append(&stream, 2).append(&other, Expect::Any, events(3))).await;
     let refusal = env.store.refused(truncate(&stream, 4).append(&stream, Expect::Any, events(2))).await;
@@ -178,7 +178,7 @@ pub async fn e7_a_truncate_sees_what_its_batch_did_before(env: &Env) {
 }
 
 /// A receipt requested later contains the positions of events that its batch removed.
-pub async fn e7_a_receipt_remembers_what_its_batch_removed(env: &Env) {
+pub async fn e7_a_receipt_contains_the_removals_of_its_batch(env: &Env) {
     let stream = key("e7-receipt");
     let id = OpId::new();
     let list = events(3);
@@ -238,7 +238,7 @@ pub async fn e7_too_much_at_once_goes_in_steps(env: &Env) {
 }
 
 /// A grant contains the remaining events of the stream that its row follows, wherever the row is positioned.
-pub async fn e7_grants_bring_what_is_left(env: &Env) {
+pub async fn e7_grants_bring_the_remaining_events(env: &Env) {
     let stream = key("e7-follow");
     env.store.done(append(&stream, 3)).await;
     env.store.done(append(&key("e7-follow-beside"), 2)).await;
@@ -401,7 +401,7 @@ async fn page_log(conn: &Conn, start: Position, reader: usize) -> BTreeSet<Posit
 
 /// A stream is closed step by step: first a tombstone, then the removal. Each step is repeatable, and a restart keeps
 /// all of it.
-pub async fn e7_a_restart_keeps_what_was_removed_removed(env: &Env) {
+pub async fn e7_removed_events_stay_removed_after_a_restart(env: &Env) {
     let (part, all, closed) = (key("e7-part"), key("e7-whole"), key("e7-books-closed"));
     env.store.done(append(&part, 6).append(&all, Expect::Any, events(2))).await;
     env.store.done(append(&closed, 3).close(&closed, Expect::Any)).await;

@@ -173,7 +173,7 @@ pub async fn w10_a_time_limit_and_a_signal_race(env: &Env) {
 }
 
 /// Of two processes that poll, one drives. The other learns which process does and until when.
-pub async fn w11_one_drives_the_other_hears_leased(env: &Env) {
+pub async fn w11_one_drives_and_the_other_is_denied_as_leased(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("w11-{connections}");
         env.store.done(start(&name, 1)).await;

@@ -168,7 +168,7 @@ pub async fn e2_a_stale_memory_creates_nothing(env: &Env) {
 
 /// A decision is a batch that the caller sends later. It is rejected if the stream has changed since then, even if the
 /// decision was empty.
-pub async fn e3_what_was_decided_is_refused_when_it_is_late(env: &Env) {
+pub async fn e3_a_late_decision_is_rejected(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "e3-late", 1).await;
     let reserve = |stock: &Stock| stock.reserve("late", 1);
@@ -186,7 +186,7 @@ pub async fn e3_what_was_decided_is_refused_when_it_is_late(env: &Env) {
 }
 
 /// A rejection or an empty decision always refers to the newest state, whatever the cache contains.
-pub async fn e3_a_stale_memory_says_neither_no_nor_nothing(env: &Env) {
+pub async fn e3_a_stale_cache_decides_nothing(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "e3", 1).await;
     here.execute("e3", |stock: &Stock| stock.reserve("first", 1)).await.unwrap();
@@ -196,7 +196,7 @@ pub async fn e3_a_stale_memory_says_neither_no_nor_nothing(env: &Env) {
     receive(&there, "e3", 7).await;
     let restock = |stock: &Stock| Ok::<_, String>(if stock.left == 7 { vec![Counted] } else { vec![] });
     let done = here.execute("e3", restock).await.unwrap();
-    assert_eq!(done.appended, 1, "nothing to do was said of an older state");
+    assert_eq!(done.appended, 1, "the empty decision was made on an older state");
 }
 
 /// Several streams and a document change in one commit or not at all. Streams that were only read must be unchanged.
@@ -239,7 +239,7 @@ pub async fn e4_streams_change_together_or_not_at_all(env: &Env) {
 }
 
 /// A stream that a unit only read must be unchanged at the commit, whether the unit succeeds or fails.
-pub async fn e4_what_was_only_read_is_guarded(env: &Env) {
+pub async fn e4_streams_that_were_only_read_are_guarded(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "read", 1).await;
     for no in [false, true] {
@@ -423,7 +423,7 @@ pub async fn e8_old_events_fold_through_new_code(env: &Env) {
     assert_eq!(today.state.0.0, ["1 kg", "2 kg", "3 t"], "a new event is not taken for an old one");
     env.other.done(Batch::new().append(&stream, Expect::Any, [old("Counted", json!(null))])).await;
     let Err(EventsError::Undecodable { version, event_type, .. }) = engine.load::<Strict>("e8").await else {
-        panic!("nobody knows the type")
+        panic!("the type is unknown")
     };
     assert_eq!((version, event_type.as_str()), (StreamVersion(3), "Counted"));
     assert_eq!(engine.load::<Lenient>("e8").await.unwrap().state.0.0.len(), 3);

@@ -46,7 +46,7 @@ pub async fn e7_books_closed_with_a_tombstone_take_nothing_more(env: &Env) {
 
 /// Closed with a restart: commands continue with the same state and the next version, on both connections, and also
 /// with a new state.
-pub async fn e7_books_begin_anew_with_the_state(env: &Env) {
+pub async fn e7_a_stream_restarts_with_its_state(env: &Env) {
     let (events, other, stream, shelf) = (here(env), there(env), stream("anew"), Shelf::default());
     book(&events, "anew", 5).await;
     other.load::<Ledger>("anew").await.unwrap();
@@ -207,7 +207,7 @@ pub async fn e7_books_look_into_inboxes(env: &Env) {
     let even = Key::new("hall", [0]).unwrap();
     until("the other key is handled", async || noted(&env.store, "e7-gathers", &even).await.len() == 2).await;
     let odd = Key::new("hall", [1]).unwrap();
-    until("the row has been told", async || {
+    until("the row has been notified", async || {
         pending(&events, "in").await == [("e7-gathers".to_owned(), odd.clone(), PendingReason::Worker)]
     })
     .await;
@@ -243,7 +243,7 @@ pub async fn e7_books_are_not_closed_over_an_append(env: &Env) {
 }
 
 /// Commands run while the stream is repeatedly closed with a restart. No event is lost, and none is counted twice.
-pub async fn e7_commands_go_on_while_books_are_closed(env: &Env) {
+pub async fn e7_commands_continue_while_books_are_closed(env: &Env) {
     let shelf = Shelf::default();
     let work = |i: usize, conn: Conn| {
         let (events, shelf) = (engine(&conn.0), shelf.clone());
@@ -387,7 +387,7 @@ async fn dies(env: &Env, way: ArchiveMode, id: &str, shelf: &Shelf, (writes, dea
 
 /// The process dies before or after any write of a closing, in each of its ways. The state is correct at once, and the
 /// next call resumes. Every event is archived, and no progress record remains.
-pub async fn e7_a_closing_goes_on_after_a_death_at_any_point(env: &Env) {
+pub async fn e7_a_closing_resumes_after_a_crash_at_any_point(env: &Env) {
     for way in [ArchiveMode::Tombstone, ArchiveMode::Restart, ArchiveMode::Window] {
         for death in [Death::There, Death::Back] {
             let mut writes = 0;

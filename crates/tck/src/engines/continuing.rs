@@ -127,7 +127,7 @@ pub async fn w19_a_signal_that_was_not_taken_is_kept_over_a_new_beginning(env: &
 }
 
 /// A run that continued after a signal takes the old branch at a later version marker, as it would after a step.
-pub async fn w13_a_run_that_heard_a_signal_takes_the_old_way(env: &Env) {
+pub async fn w13_a_run_that_received_a_signal_takes_the_old_way(env: &Env) {
     let old = async |cx: &Ctx, _: u32| Ok(cx.signal(GO).await? + cx.signal(GO).await?);
     let new = async |cx: &Ctx, _: u32| {
         let first = cx.signal(GO).await?;
@@ -177,7 +177,7 @@ pub async fn w13_a_sleep_that_is_added_takes_no_others_place(env: &Env) {
     driving.shutdown().await;
     let driving = worker(&env.store).register(WAIT, new).start().await.unwrap();
     env.pass(secs(3_600));
-    until("it is put off", async || match there.show("r").await.unwrap().doing {
+    until("the run is suspended", async || match there.show("r").await.unwrap().doing {
         RunActivity::PutOff { reason, .. } => {
             reason.contains("TL1016") && reason.contains("given something else")
         }
@@ -226,7 +226,7 @@ pub async fn w21_a_run_that_awaits_something_of_its_own_is_driven_on(env: &Env) 
 }
 
 /// A cancellation accepted while the end of the run is being written takes effect before the run ends.
-pub async fn w17_a_cancel_in_the_instant_of_the_end_is_heard(env: &Env) {
+pub async fn w17_a_cancel_in_the_instant_of_the_end_is_received(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
     let code = async move |cx: &Ctx, n: u32| {

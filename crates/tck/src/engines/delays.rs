@@ -23,7 +23,7 @@ fn row_of(reaction: &str, stream: &Key) -> Key {
 
 /// A step is not retried before the wait that its failure asks for, although its policy retries at once. A deferral is such a
 /// wait.
-pub async fn w16_a_step_is_not_retried_before_its_failure_says(env: &Env) {
+pub async fn w16_a_step_is_not_retried_before_the_delay_of_its_failure(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
     let code = async move |cx: &Ctx, _: u32| {
@@ -54,7 +54,7 @@ pub async fn w16_a_step_is_not_retried_before_its_failure_says(env: &Env) {
 
 /// A reaction does not retry an event before the wait that the failure asks for. The attempt counts, and new events do not cut
 /// the wait short.
-pub async fn r2_an_event_is_not_retried_before_its_failure_says(env: &Env) {
+pub async fn r2_an_event_is_not_retried_before_the_delay_of_its_failure(env: &Env) {
     let stream = key("r2-busy");
     let fails = Arc::new(AtomicBool::new(true));
     let busy = reaction("r2-busy").retry(at_once(2)).each(async move |cx, event| {
@@ -109,7 +109,7 @@ pub async fn r7_a_projection_is_retried_only_when_its_failure_names_a_time(env: 
 
 /// A run of a task is not retried before the wait that its failure asks for, nor before the retry delay, whether or not runs
 /// overlap. A deferral is such a wait.
-pub async fn c4_a_run_is_not_retried_before_its_failure_says(env: &Env) {
+pub async fn c4_a_run_is_not_retried_before_the_delay_of_its_failure(env: &Env) {
     set(env, "2026-01-15T12:00:30Z");
     let (alone, beside) = (Tally::default(), Tally::default());
     let busy = |name, tally: &Tally| {

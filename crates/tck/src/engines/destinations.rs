@@ -157,7 +157,7 @@ pub async fn i6_two_outboxes_never_share_a_key(env: &Env) {
     }
     let keys: BTreeSet<String> = delivered.0.lock().unwrap().iter().map(|(key, _)| key.clone()).collect();
     assert_eq!(keys.len(), NAMES.len(), "{keys:?}");
-    assert!(keys.contains("shop:eu:7"), "a name without colons stands as it is: {keys:?}");
+    assert!(keys.contains("shop:eu:7"), "a name without colons is not escaped: {keys:?}");
 }
 
 /// A slow destination does not delay the others: it takes some of the slots of a sender, and never all of them.

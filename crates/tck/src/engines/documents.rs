@@ -185,7 +185,7 @@ pub async fn x6_old_schemas_are_migrated_and_newer_ones_refused(env: &Env) {
 
 /// A failing migration step, an invalid version and a shape that fits no version are errors, and the document stays.
 /// Documents only.
-pub async fn x6_what_cannot_be_migrated_stays(env: &Env) {
+pub async fn x6_documents_that_cannot_be_migrated_stay(env: &Env) {
     let k = key("x6-stays");
     let doc: Doc<Board> = StateRegistry::new(Arc::clone(&env.store.0))
         .document(&k, Schema::starting_at(4).then(|_| Err("no way".to_owned())));
@@ -272,7 +272,7 @@ pub async fn t4_a_transaction_deletes(env: &Env) {
     let gone = gone.await.unwrap();
     assert!(matches!(gone.outcome, Did::Committed { .. }));
     assert_eq!((gone.result, here.read().await.unwrap()), (0, None));
-    assert_eq!(add(&there, 5).await.result, 5, "it begins anew");
+    assert_eq!(add(&there, 5).await.result, 5, "it starts from the default");
 }
 
 /// A value that cannot be encoded fails alone: other mutations in the same write succeed. Documents only.
@@ -358,7 +358,7 @@ pub async fn s3_a_watch_ends_at_the_newest_version(env: &Env) {
 
 /// With a history, each write is recorded in the same commit: values, deltas and deletes. A write that did not happen
 /// is not recorded.
-pub async fn s6_a_history_tells_every_write_and_no_other(env: &Env) {
+pub async fn s6_a_history_records_every_write_and_no_other(env: &Env) {
     let states = StateRegistry::new(Arc::clone(&env.store.0)).with_history();
     let record: State<HashMap<String, i64>> = states.at(key("s6-history"));
     record.set(HashMap::from([("a".to_owned(), 1)])).await.unwrap();

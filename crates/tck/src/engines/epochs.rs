@@ -104,7 +104,7 @@ pub async fn d2_a_version_of_the_lost_history_is_refused(env: &Env) {
 }
 
 /// A container drops its cached value. Documents only.
-pub async fn d2_a_container_drops_what_it_carries(env: &Env) {
+pub async fn d2_a_container_drops_its_cached_value(env: &Env) {
     let container =
         |conn: &Conn| -> State<i64> { StateRegistry::new(Arc::clone(&conn.0)).at(key("d2-state")) };
     let (here, there) = (container(&env.store), container(&env.other));

@@ -122,7 +122,7 @@ pub async fn w19_a_childs_result_reaches_a_parent_that_rests(env: &Env) {
 }
 
 /// A run that continues as new keeps its id and its unread signals, but not its history.
-pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
+pub async fn w19_a_run_continues_as_new_and_keeps_its_signals(env: &Env) {
     let code = async |cx: &Ctx, sum: u32| {
         let more = cx.signal(GO).await?;
         let sum = cx.step("add", async |_| Ok(sum + more)).await?;
@@ -134,7 +134,7 @@ pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
         run.signal(GO, &more).await.unwrap();
     }
     let driving = worker(&env.store).register(WAIT, code).start().await.unwrap();
-    until("it has begun anew three times", async || there.show("r").await.unwrap().generation == 3).await;
+    until("the run has restarted three times", async || there.show("r").await.unwrap().generation == 3).await;
     run.signal(GO, &0).await.unwrap();
     assert_eq!(run.result().await.unwrap(), 6);
     assert_eq!(there.steps("r").await.unwrap().iter().filter(|step| step.kind == "step").count(), 1);
@@ -142,7 +142,7 @@ pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
 }
 
 /// A fork has the history of the original run up to a step and continues from there. The original stays unchanged.
-pub async fn w19_a_fork_goes_on_from_a_step(env: &Env) {
+pub async fn w19_a_fork_continues_from_a_step(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
     let code = async move |cx: &Ctx, n: u32| {
@@ -224,7 +224,7 @@ pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
 }
 
 /// A worker with a retention removes old runs automatically, after the archive has them.
-pub async fn w20_a_worker_archives_and_removes_what_is_old(env: &Env) {
+pub async fn w20_a_worker_archives_and_removes_old_runs(env: &Env) {
     let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (archive, tally) = (Arc::clone(&kept), Tally::default());
     let counted = tally.clone();
@@ -300,7 +300,7 @@ pub async fn w18_once_under_a_key_is_once_over_all(env: &Env) {
             }
         });
         let paid = paid.await;
-        assert!(paid.iter().all(|who| *who == paid[0]), "all hear the same: {paid:?}");
+        assert!(paid.iter().all(|who| *who == paid[0]), "all callers get the same result: {paid:?}");
         assert_eq!(env.store.value(&account).await.unwrap()["paid"], connections);
     }
     let failed = once(&env.store.0, "bad", async || Err::<(Batch, u32), _>(Failure::new("no"))).await;

@@ -64,7 +64,7 @@ pub async fn k2_waiters_are_granted_in_order(env: &Env) {
     // In another task: this one holds the lease and would get a different error.
     let hasty = tokio::spawn(hold(&env.other, &lock, "hasty").try_acquire()).await.unwrap();
     let Err(LeaseError::Waited { waiters: ahead, .. }) = hasty else {
-        panic!("nobody overtakes those who wait")
+        panic!("an acquisition overtakes the waiters")
     };
     assert_eq!(ahead.len(), names.len());
     let mut fence = first.fence();
@@ -76,7 +76,7 @@ pub async fn k2_waiters_are_granted_in_order(env: &Env) {
         assert_eq!(waiters(&env.other, &lock).await, names[i + 1..], "the others still wait, in order");
         held.release().await.unwrap();
     }
-    assert_eq!(env.store.count(&WorkFilter::default()).await, 0, "nobody leaves anything behind");
+    assert_eq!(env.store.count(&WorkFilter::default()).await, 0, "rows are left behind");
 }
 
 /// An expired lease is taken over. No batch that the old holder guards is applied, and its release changes nothing.
@@ -90,7 +90,7 @@ pub async fn k3_a_holder_that_was_taken_over_writes_nothing(env: &Env) {
     assert!(new.fence() > old.fence());
     let before = Dump::of(&env.store).await;
     let Holder::Held(holder) = fenced(env.store.refused(old.guard(write()).unwrap()).await) else {
-        panic!("somebody holds it")
+        panic!("the lease has a holder")
     };
     assert_eq!(&holder.owner, new.owner());
     let error = old.release().await.unwrap_err();

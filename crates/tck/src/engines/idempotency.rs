@@ -96,7 +96,7 @@ pub async fn i1_one_of_many_requests_runs(env: &Env) {
 }
 
 /// Of concurrent requests with one key that wait, one runs, and all receive its response.
-pub async fn i1_whoever_waits_has_the_answer_of_the_one_that_runs(env: &Env) {
+pub async fn i1_a_waiter_gets_the_response_of_the_request_in_flight(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("i1-waits-{connections}");
         let work = |_: usize, conn: Conn| {
@@ -121,7 +121,7 @@ pub async fn i1_whoever_waits_has_the_answer_of_the_one_that_runs(env: &Env) {
 
 /// A request that waits for a failing one runs after it. A request that stops waiting learns that the first one is in
 /// flight.
-pub async fn i1_whoever_waits_runs_when_the_first_one_fails(env: &Env) {
+pub async fn i1_a_waiter_runs_when_the_first_request_fails(env: &Env) {
     let first = run(reserve(&env.store, "i1-fails").await);
     let soon = Duration::from_millis(5);
     in_flight(keys(&env.other.0).reserve_within("shop", "i1-fails", &request("a"), soon).await.unwrap());
@@ -160,7 +160,7 @@ pub async fn i1_a_request_in_flight_is_renewed(env: &Env) {
 
 /// A finished request returns status, headers and body again, with unchanged bytes, from another instance and after a
 /// restart. The row of the reservation is gone.
-pub async fn i2_the_answer_comes_again_everywhere(env: &Env) {
+pub async fn i2_the_response_is_repeated_everywhere(env: &Env) {
     let bytes = StoredResponse::new(200).body(vec![0, 159, 255]);
     let empty = StoredResponse::new(204);
     for (name, answer) in [("text", answer()), ("bytes", bytes.clone()), ("empty", empty.clone())] {

@@ -93,7 +93,7 @@ pub async fn e5_two_aggregates_on_one_stream_keep_two_snapshots(env: &Env) {
 }
 
 /// The base state that replaces removed events of one aggregate is never used for another.
-pub async fn e7_a_base_stands_for_its_own_aggregate_only(env: &Env) {
+pub async fn e7_a_base_replaces_its_own_aggregate_only(env: &Env) {
     let events = plain(&env.store).snapshots::<Bookings>(1_000).snapshots::<Refunds>(1_000);
     let stream = Bookings::stream("e7-hall").unwrap();
     events.append::<Bookings>("e7-hall", vec![Sold; 5]).await.unwrap();
@@ -189,7 +189,7 @@ pub async fn e2_the_first_look_at_a_tag_is_the_condition(env: &Env) {
         }
         Ok::<_, EventsError>(free)
     });
-    assert!(!sold.await.unwrap(), "somebody else was faster");
+    assert!(!sold.await.unwrap(), "another unit has sold the seat");
     let taken = events.together(|unit| async move { unit.tagged(tag).await }).await.unwrap();
     assert_eq!(taken.len(), 1, "a seat is sold once");
 }
@@ -317,7 +317,7 @@ pub async fn e6_the_state_as_of_a_time_does_not_depend_on_snapshots(env: &Env) {
 }
 
 /// `now` on a subscription returns an event that was committed before the call.
-pub async fn o1_what_is_committed_is_there_now(env: &Env) {
+pub async fn o1_committed_events_are_visible_to_now(env: &Env) {
     let (here, there) = (here(env), there(env));
     for what in [SubscriptionFilter::all(), SubscriptionFilter::stream(&stream("now"))] {
         let mut subscription = there.subscribe(what, StartFrom::Now).await.unwrap();
@@ -330,7 +330,7 @@ pub async fn o1_what_is_committed_is_there_now(env: &Env) {
 }
 
 /// A subscription to a stream reports once that events were archived before it read them, and continues after them.
-pub async fn o1_a_subscription_is_told_of_a_gap(env: &Env) {
+pub async fn o1_a_subscription_reports_a_gap(env: &Env) {
     let (here, there, shelf) = (here(env), there(env), Shelf::default());
     book(&here, "gap", 6).await;
     let what = || SubscriptionFilter::stream(&stream("gap"));
@@ -405,7 +405,7 @@ pub async fn e1_nothing_is_doubled_after_a_truncation(env: &Env) {
         store.armed.store(true, Ordering::SeqCst);
         if command {
             let done = events.execute(id.as_str(), |_: &Ledger| Ok::<_, String>([Booked { n: 3 }])).await;
-            assert!(done.is_err(), "nobody knows: its event is gone");
+            assert!(done.is_err(), "the outcome is unknown, because the event is gone");
         } else {
             events.append::<Ledger>(id.as_str(), [Booked { n: 3 }]).await.unwrap();
         }
@@ -428,7 +428,9 @@ pub async fn e1_the_wait_for_a_turn_counts(env: &Env) {
     };
     gate.arrived().await;
     let second = tokio::time::timeout(secs(60), events.execute("turn", command)).await;
-    let Ok(Err(ExecuteError::Events(error))) = second else { panic!("it waits for ever: {second:?}") };
+    let Ok(Err(ExecuteError::Events(error))) = second else {
+        panic!("the command has a time limit: {second:?}")
+    };
     assert_eq!((error.code().as_str(), error.outcome()), ("TL0812", Outcome::NotApplied), "{error}");
     gate.open();
     assert!(first.await.unwrap());

@@ -147,7 +147,7 @@ pub async fn s5_a_stale_cache_suppresses_nothing(env: &Env) {
 }
 
 /// A value equal to the confirmed one is not written. Documents only.
-pub async fn s6_what_is_the_same_is_not_written(env: &Env) {
+pub async fn s6_an_equal_value_is_not_written(env: &Env) {
     let record = counter(&env.store, "s6-state");
     let first = record.set(Counter { count: 5, names: vec![] }).await.unwrap();
     let same = record.mutate(|counter| counter.count = 5).await.unwrap();
@@ -249,7 +249,7 @@ pub async fn s10_time_that_is_up_while_it_runs(env: &Env) {
 }
 
 /// A result that does not fit the type, or fails the check, is rejected, and the old value stays. Documents only.
-pub async fn s12_what_does_not_fit_is_refused(env: &Env) {
+pub async fn s12_an_invalid_result_is_rejected(env: &Env) {
     let states = StateRegistry::new(Arc::clone(&env.store.0));
     let positive = |counter: &Counter| if counter.count < 0 { Err("below zero".to_owned()) } else { Ok(()) };
     let record: State<Counter> = states.checked(&key("s12-state"), positive);
@@ -263,7 +263,7 @@ pub async fn s12_what_does_not_fit_is_refused(env: &Env) {
 }
 
 /// A mutator that mutates the same container gets an error at once. Another container is allowed. Documents only.
-pub async fn s13_nested_mutations_are_told(env: &Env) {
+pub async fn s13_nested_mutations_are_rejected(env: &Env) {
     for record in [counter(&env.store, "s13-state"), State::memory("s13", Counter::default())] {
         let (inner, other) = (record.clone(), counter(&env.store, "s13-other"));
         let nested = move |mut counter: Counter| {
@@ -313,7 +313,7 @@ pub async fn s14_one_that_fails_fails_alone(env: &Env) {
 }
 
 /// A mutator that rejects a stale value runs again on the newest one. Documents only.
-pub async fn s5_no_is_only_said_to_the_newest_value(env: &Env) {
+pub async fn s5_a_rejection_is_based_on_the_newest_value(env: &Env) {
     let record = counter(&env.store, "s5-no");
     record.set(Counter::default()).await.unwrap();
     let restocked = payload(json!({"count": 1, "names": []}));
@@ -332,7 +332,7 @@ pub async fn s5_no_is_only_said_to_the_newest_value(env: &Env) {
 }
 
 /// If the caller is cancelled while its mutation waits, the mutator does not run. Documents only.
-pub async fn s15_a_caller_that_goes_away(env: &Env) {
+pub async fn s15_a_cancelled_caller(env: &Env) {
     for record in [counter(&env.store, "s15-state"), State::memory("s15", Counter::default())] {
         let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let blocker = tokio::spawn(blocking(record.clone(), &gate, &inside));

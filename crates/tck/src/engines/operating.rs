@@ -54,7 +54,7 @@ fn operator(env: &Env) -> Operator {
 
 /// Unblock resumes where a key stopped: by names, by pattern, or all blocked keys without a condition. A dry run
 /// returns the count and changes nothing.
-pub async fn r6_unblocked_keys_go_on_where_they_stopped(env: &Env) {
+pub async fn r6_unblocked_keys_resume_where_they_stopped(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-unblock", &mended).await;
     let operator = operator(env);
@@ -205,7 +205,7 @@ pub async fn r6_a_parked_event_is_replayed(env: &Env) {
     env.store.done(Batch::new().append(&stream, Expect::Any, events(4))).await;
     let running = start(&env.store, parking).await;
     assert_eq!(running.quiesce().await.unwrap(), Quiescence { blocked: 0, parked: 1 });
-    assert_eq!(noted(&env.store, "r6-park", &stream).await, [0, 2, 3], "the key goes on");
+    assert_eq!(noted(&env.store, "r6-park", &stream).await, [0, 2, 3], "the key continues");
     let operator = operator(env);
     let parked = operator.parked("r6-park", Page::first(9)).await.unwrap().rows;
     assert_eq!((parked.len(), &parked[0].key, parked[0].attempts), (1, &stream, 2));

@@ -94,7 +94,7 @@ fn troubled(store: &Arc<Trouble>) -> tidelock_core::workflow::Worker {
 }
 
 /// A step continues while the journal and the clock cannot be read: the lease is held, and the outage passes.
-pub async fn w2_a_step_goes_on_while_the_journal_cannot_be_read(env: &Env) {
+pub async fn w2_a_step_continues_while_the_journal_cannot_be_read(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let (counted, passed) = (tally.clone(), gate.clone());
     let code = async move |cx: &Ctx, n: u32| {

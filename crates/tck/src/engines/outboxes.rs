@@ -88,7 +88,7 @@ pub async fn i6_a_message_is_sent_with_its_batch(env: &Env) {
     keys.sort();
     let mut meant: Vec<String> = (0..50).map(|n| format!("mails:a-{n}")).collect();
     meant.sort();
-    assert_eq!(keys, meant, "each of them once, because nobody died");
+    assert_eq!(keys, meant, "each message once, because no sender died");
     let mut delivered = 0;
     for sending in both {
         delivered += sending.shutdown().await.delivered;
@@ -110,7 +110,7 @@ pub async fn i6_a_step_puts_a_message(env: &Env) {
     let run = client(&env.other).start(ORDER, &17).id("i6").await.unwrap();
     assert_eq!(run.result().await.unwrap(), 17);
     driving.shutdown().await;
-    assert!(world.keys().is_empty(), "nobody sends yet");
+    assert!(world.keys().is_empty(), "no sender runs yet");
     let sending = telling(&env.other.0, &world).await;
     until("it is sent", async || is_empty(&env.store).await).await;
     assert_eq!((world.keys(), world.numbers()["ada"].clone()), (vec!["mails:order".to_owned()], vec![17]));
@@ -162,7 +162,7 @@ pub async fn i7_a_message_is_blocked_after_its_budget(env: &Env) {
         told.got(&message);
         let answer = match message.destination() {
             _ if opened.load(std::sync::atomic::Ordering::SeqCst) => Ok(()),
-            "never" => Err(Failure::permanent("there is nobody of that name")),
+            "never" => Err(Failure::permanent("the address is unknown")),
             "panic" => panic!("of all things"),
             _ => Err(Failure::new("the line is busy")),
         };
@@ -183,7 +183,7 @@ pub async fn i7_a_message_is_blocked_after_its_budget(env: &Env) {
     };
     let meant = [
         blocked("busy", "the line is busy", 3),
-        blocked("never", "there is nobody of that name", 1),
+        blocked("never", "the address is unknown", 1),
         blocked("panic", "it panicked: of all things", 3),
     ];
     assert_eq!(reasons, meant);
@@ -219,7 +219,7 @@ pub async fn i7_a_message_is_not_sent_before_its_time(env: &Env) {
     let sender = sender(&env.store.0, deliver).timeout(Duration::from_millis(20));
     let sending = sender.start().await.unwrap();
     env.store.done(put(&message("busy", 1)).and(put(&message("slow", 1)))).await;
-    until("one is put off, the other is sent", async || {
+    until("one message is deferred, the other is sent", async || {
         let seen = MAILS.list(&env.other.0, Page::first(10)).await.unwrap().rows;
         seen.len() == 1 && seen[0].state == MessageState::Due(env.now().after(secs(600)))
     })
@@ -300,7 +300,7 @@ pub async fn i8_a_blocked_message_holds_up_those_behind_it(env: &Env) {
 }
 
 /// Discarding a message that was looked up removes only that one: neither its successor nor one behind it.
-pub async fn i8_what_was_found_is_discarded_and_nothing_else(env: &Env) {
+pub async fn i8_only_the_found_message_is_discarded(env: &Env) {
     for n in 0..3 {
         env.store.done(put(&message("line", n).in_order())).await;
     }
@@ -321,7 +321,7 @@ pub async fn i8_what_was_found_is_discarded_and_nothing_else(env: &Env) {
     // An id takes precedence.
     env.store.done(put(&message("other", 0).id("line"))).await;
     assert_eq!(MAILS.find(&env.store.0, "line").await.unwrap().view.in_order_of, None);
-    let unknown = MAILS.find(&env.store.0, "nobody").await;
+    let unknown = MAILS.find(&env.store.0, "missing").await;
     assert!(matches!(unknown, Err(OutboxError::Unknown { .. })), "{unknown:?}");
 }
 

@@ -147,7 +147,7 @@ pub async fn w18_a_step_of_a_driver_that_was_overtaken_records_nothing(env: &Env
 
 /// Code stops waiting for a step that has recorded its completion. The journal decides, and every replay takes the same
 /// branch.
-pub async fn w7_a_step_that_recorded_itself_wins_over_what_came_later(env: &Env) {
+pub async fn w7_a_step_that_recorded_itself_wins_over_later_entries(env: &Env) {
     let (tally, store) = (Tally::default(), Arc::clone(&env.store.0));
     let (counted, never) = (tally.clone(), Gate::closed());
     let code = async move |cx: &Ctx, _: u32| {
@@ -208,16 +208,16 @@ pub async fn w14_code_that_left_a_step_which_recorded_itself_goes_back(env: &Env
     };
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
     let ways = [(0, false), (0, true), (AT_ONCE, false), (AT_ONCE, true)];
-    for (runs, (end, heard)) in (1..).zip(ways) {
+    for (runs, (end, observed)) in (1..).zip(ways) {
         let before = driving.stats().steps;
         let run = client(&env.other).start(JOB, &end).id(format!("r{runs}")).await.unwrap();
         until("it is paid", async || tally.of("paid") == runs).await;
-        if heard {
-            until("its driver has heard of it", async || driving.stats().steps > before).await;
+        if observed {
+            until("its driver has seen the commit", async || driving.stats().steps > before).await;
         }
         leave.open(1);
-        assert_eq!(run.result().await.unwrap(), 7, "{end} {heard}");
-        assert_eq!((paid(env).await, driving.stats().parked), (json!(runs), 0), "{end} {heard}");
+        assert_eq!(run.result().await.unwrap(), 7, "{end} {observed}");
+        assert_eq!((paid(env).await, driving.stats().parked), (json!(runs), 0), "{end} {observed}");
     }
     driving.shutdown().await;
 }

@@ -218,7 +218,7 @@ pub async fn r7_a_new_version_is_built_beside_the_old_one(env: &Env) {
     let early = rows.swap_to(2).await;
     assert!(matches!(early, Err(ProjectionsError::Behind { version: 2, live: 1, .. })), "{early:?}");
     sell(&events, 5).await;
-    until("the old one goes on", async || table(&rows).await == folded(&env.store, 1).await).await;
+    until("the live version continues", async || table(&rows).await == folded(&env.store, 1).await).await;
     assert_eq!(rows.version().await.unwrap(), 1);
     let reading = tokio::spawn({
         let rows = model(&env.store, name);
@@ -288,7 +288,7 @@ async fn dies(env: &Env, name: &str, fuse: &Arc<Fuse>) -> bool {
 
 /// The process dies at every write of building, swapping and deleting. Readers always see a complete version. The next
 /// process continues until the new version is the fold of the log.
-pub async fn r7_a_rebuild_goes_on_after_a_death_at_any_point(env: &Env) {
+pub async fn r7_a_rebuild_resumes_after_a_crash_at_any_point(env: &Env) {
     sell(&Events::new(Arc::clone(&env.store.0)), 8).await;
     for death in [Death::There, Death::Back] {
         let mut died = true;

@@ -209,7 +209,7 @@ pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
         .await?;
         cx.sleep(secs(10)).await?;
         cx.step("go on", async |_| {
-            counted.add("went on");
+            counted.add("continued");
             Ok(())
         })
         .await?;
@@ -222,7 +222,7 @@ pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
     until("the first one begins", async || begun.of("begun") == 1).await;
     until("it rests", async || one.stats().active + two.stats().active == 0).await;
     env.pass(secs(59));
-    until("it goes on", async || begun.of("went on") == 1).await;
+    until("the run continues", async || begun.of("continued") == 1).await;
     assert_eq!(begun.of("begun"), 1);
     env.pass(secs(1));
     until("the second one begins", async || begun.of("begun") == 2).await;
@@ -237,7 +237,7 @@ pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
 }
 
 /// A tenant with many runs does not delay one with few.
-pub async fn w12_everybody_has_a_turn(env: &Env) {
+pub async fn w12_every_tenant_gets_its_share(env: &Env) {
     let gate = Gate::closed();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (noted, waits) = (Arc::clone(&order), gate.clone());

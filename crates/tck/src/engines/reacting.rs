@@ -70,7 +70,7 @@ pub async fn r1_handlers_see_each_key_in_order_one_at_a_time(env: &Env) {
 
 /// The effects of one event are visible to the next: a handler that reads and then writes loses nothing. Events handled
 /// together are handled separately after a conflict among them.
-pub async fn r1_what_one_event_did_is_there_for_the_next(env: &Env) {
+pub async fn r1_effects_of_one_event_are_visible_to_the_next(env: &Env) {
     let stream = key("r1-count");
     for n in 0..20 {
         append(&env.store, &stream, n).await;
@@ -99,7 +99,7 @@ pub async fn r1_what_one_event_did_is_there_for_the_next(env: &Env) {
 }
 
 /// A reaction sees the events of its types and streams, from its start position.
-pub async fn r1_a_reaction_sees_what_it_is_about(env: &Env) {
+pub async fn r1_a_reaction_sees_its_types_and_streams(env: &Env) {
     let (mine, other) = (key("r1-mine"), Key::new("else", ["r1-other"]).unwrap());
     let internal = NewEvent::new(event_type("tidelock.internal"), number(9));
     append(&env.store, &mine, 0).await;
@@ -171,7 +171,7 @@ pub async fn r2_a_failure_keeps_the_prefix_and_its_wait(env: &Env) {
 
 /// A deferred event is retried at the requested time and not before, whatever else happens to the key. The attempt does
 /// not count.
-pub async fn r2_a_deferred_event_comes_again_when_it_said(env: &Env) {
+pub async fn r2_a_deferred_event_returns_at_its_due_time(env: &Env) {
     let stream = key("r2-defer");
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -272,7 +272,7 @@ pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
 }
 
 /// A non-retryable failure blocks at the first attempt, even if the event arrived in a batch.
-pub async fn r5_what_is_not_to_be_retried_blocks_at_once(env: &Env) {
+pub async fn r5_a_permanent_failure_blocks_at_once(env: &Env) {
     let stream = key("r5");
     let refuse = |event: &Event| {
         if n(event) == 2 { Err(Failure::permanent("never again")) } else { Ok(()) }
@@ -325,14 +325,14 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
     gate.let_through(1);
     running.quiesce().await.unwrap();
     let row = env.other.row(&row).await;
-    assert_eq!((row.takeovers, row.attempts), (0, 0), "nobody else has had it since {fence}");
+    assert_eq!((row.takeovers, row.attempts), (0, 0), "no other owner has had it since {fence}");
     assert_eq!((noted(&env.other, "r8-slow", &stream).await, gate.came()), (numbers(1), 1));
     running.shutdown().await;
 }
 
 /// A handler without connection to the store is cancelled before another worker can lease its row, and it writes
 /// nothing.
-pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
+pub async fn r8_a_handler_without_its_store_is_aborted(env: &Env) {
     struct CalledFlag(Arc<AtomicBool>);
     impl Drop for CalledFlag {
         fn drop(&mut self) {
@@ -362,16 +362,21 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     append(&env.store, &stream, 0).await;
     gate.reached_by(1).await;
     wire.cut();
-    until("the handler is broken off", async || dropped.load(Ordering::SeqCst)).await;
-    until("what it began elsewhere is told", async || token_fired.load(Ordering::SeqCst)).await;
+    until("the handler is aborted", async || dropped.load(Ordering::SeqCst)).await;
+    until("the work that it started elsewhere is cancelled", async || token_fired.load(Ordering::SeqCst))
+        .await;
     let lease = env.other.row(&row_of("r8-cut", &stream)).await.lease.unwrap();
-    assert!(!lease.until.has_come(env.now()), "before anybody else can have the row");
+    assert!(!lease.until.has_come(env.now()), "before another worker can claim the row");
     gate.let_through(9);
     env.pass(ttl * 2);
     let other = start(&env.other, noting("r8-cut").lease_ttl(LEASE)).await;
     other.quiesce().await.unwrap();
     wire.mend();
-    assert_eq!(noted(&env.other, "r8-cut", &stream).await, numbers(1), "once, by whoever took it over");
+    assert_eq!(
+        noted(&env.other, "r8-cut", &stream).await,
+        numbers(1),
+        "once, by the worker that took it over"
+    );
     assert_eq!(running.stats().reactions["r8-cut"].handled, 0);
     running.abort().await;
     other.shutdown().await;
@@ -402,7 +407,7 @@ pub async fn r9_commits_do_not_wait_for_handlers(env: &Env) {
 }
 
 /// 100 keys fail at the head and one hangs. The other keys are handled all the same.
-pub async fn r10_bad_and_slow_keys_hold_up_nobody(env: &Env) {
+pub async fn r10_bad_and_slow_keys_delay_no_other_key(env: &Env) {
     for i in 0..100 {
         append(&env.store, &key(&format!("r10-bad-{i}")), 0).await;
     }

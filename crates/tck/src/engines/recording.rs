@@ -23,7 +23,7 @@ fn thrice() -> RetryPolicy {
 }
 
 /// A result or an error that cannot be recorded fails its step within its attempts. The step never runs forever.
-pub async fn w16_what_cannot_be_recorded_fails_its_step(env: &Env) {
+pub async fn w16_an_unrecordable_result_fails_its_step(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
     let code = async move |cx: &Ctx, which: u32| {
@@ -116,7 +116,7 @@ pub async fn w2_ends_that_do_not_fit_into_one_batch_are_written_in_several(env: 
 }
 
 /// Long signal ids do not keep a run from continuing as new.
-pub async fn w8_long_ids_do_not_keep_a_run_from_beginning_anew(env: &Env) {
+pub async fn w8_long_ids_do_not_keep_a_run_from_restarting(env: &Env) {
     const SIGNALS: u32 = 300;
     let code = async |cx: &Ctx, round: u32| {
         if round > 0 {
@@ -140,7 +140,7 @@ pub async fn w8_long_ids_do_not_keep_a_run_from_beginning_anew(env: &Env) {
 }
 
 /// A step that a shutdown interrupted, or whose commit was lost, may have run. The next attempt learns that.
-pub async fn w2_a_step_that_was_broken_off_may_have_run(env: &Env) {
+pub async fn w2_an_aborted_step_may_have_run(env: &Env) {
     for lost in [false, true] {
         let (tally, gate) = (Tally::default(), Gate::closed());
         let (counted, passed) = (tally.clone(), gate.clone());
@@ -206,7 +206,7 @@ pub async fn w2_keys_of_steps_do_not_collide(env: &Env) {
 
 /// Values nested more deeply than a record allows are rejected at the start, or fail the step or run that returned
 /// them.
-pub async fn w16_values_that_nest_too_deep_fail_what_brought_them(env: &Env) {
+pub async fn w16_values_that_nest_too_deep_fail_their_step_or_run(env: &Env) {
     const NESTED: Workflow<serde_json::Value, serde_json::Value> = Workflow::new("nested");
     let nested = |depth: usize| (1..depth).fold(json!([]), |inner, _| json!([inner]));
     let code = async move |cx: &Ctx, input: serde_json::Value| {

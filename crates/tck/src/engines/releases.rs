@@ -262,7 +262,7 @@ pub async fn r15_subscriptions_get_events_in_their_present_shape(env: &Env) {
 }
 
 /// Follow-up events have the current schema and are not upcast again.
-pub async fn r15_what_follows_is_of_the_shape_of_today(env: &Env) {
+pub async fn r15_follow_up_events_have_the_current_schema(env: &Env) {
     append(&env.store, &key("r15-cause"), "Asked", 0).await;
     let follows = reaction("r15-follows").on(["Asked"]).each(async |turn, event| {
         let dora = NewEvent::new(event_type("Registered"), payload(json!({ "name": "Dora" })));

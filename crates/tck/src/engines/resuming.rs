@@ -27,7 +27,7 @@ fn withdraw(amount: i64) -> Batch {
 }
 
 /// A handled failure stays handled, and later results are kept. Only the failure that ended the run is retried.
-pub async fn w16_resume_takes_back_only_what_ended_the_run(env: &Env) {
+pub async fn w16_resume_reverts_only_the_failure_that_ended_the_run(env: &Env) {
     open_account(env).await;
     let (tally, fixed) = (Tally::default(), Tally::default());
     let (counted, healed) = (tally.clone(), fixed.clone());
@@ -175,13 +175,13 @@ pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
     .await;
     // A service that stalls for seconds may leave some of its runs to the other one for too long.
     let parked = one.stats().parked + two.stats().parked;
-    assert!(parked < u64::from(RUNS) / 3, "{parked} runs were put off");
+    assert!(parked < u64::from(RUNS) / 3, "{parked} runs were suspended");
     one.shutdown().await;
     two.shutdown().await;
 }
 
 /// A child that ended after its parent had failed is reported when the parent is resumed, however the child ended.
-pub async fn w16_a_resumed_parent_hears_of_children_that_ended_meanwhile(env: &Env) {
+pub async fn w16_a_resumed_parent_receives_results_of_children_that_ended_before(env: &Env) {
     let (fixed, gate) = (Tally::default(), Gate::closed());
     let (healed, passed) = (fixed.clone(), gate.clone());
     let code = async move |cx: &Ctx, n: u32| {

@@ -96,7 +96,7 @@ pub async fn w17_a_cancel_before_the_end_of_a_step_is_seen_after_it(env: &Env) {
             let cx = cx.shielded();
             if seen == 0 {
                 // A recorded step would be missing when the run is replayed.
-                cx.step("went on", async |_| Ok(())).await?;
+                cx.step("continued", async |_| Ok(())).await?;
             }
             cx.sleep(secs(3600)).await?;
             Ok(seen)

@@ -23,7 +23,7 @@ pub async fn w30_a_panic_that_reads_like_a_dead_worker_stays_a_panic(env: &Env) 
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
     client(&env.store).start(JOB, &0).id("r").await.unwrap();
     for tries in 1..=8 {
-        until("it is put off", async || driving.stats().parked == tries).await;
+        until("the run is suspended", async || driving.stats().parked == tries).await;
         let doing = client(&env.other).show("r").await.unwrap().doing;
         let RunActivity::PutOff { suspension: Suspension::UnfitCode { code, .. }, reason, .. } = &doing
         else {
@@ -36,7 +36,7 @@ pub async fn w30_a_panic_that_reads_like_a_dead_worker_stays_a_panic(env: &Env) 
 }
 
 /// A suspended run has a typed reason: its workflow is unknown, its input does not fit, or its workers died.
-pub async fn w30_a_suspended_run_says_why_as_data(env: &Env) {
+pub async fn w30_a_suspended_run_has_its_reason_as_data(env: &Env) {
     let here = client(&env.store);
     let other: Workflow<u32, u32> = Workflow::new("other");
     let text: Workflow<String, u32> = Workflow::new("job");

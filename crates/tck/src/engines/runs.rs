@@ -91,7 +91,7 @@ pub async fn w2_killed_inside_a_step_only_that_step_runs_again(env: &Env) {
 
 /// A run whose workers repeatedly die backs off after some deaths. It is tried once after each delay, and the delays
 /// grow.
-pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
+pub async fn w2_a_run_that_kills_its_workers_is_suspended(env: &Env) {
     let (begun, gate) = (Tally::default(), Gate::closed());
     let code = |begun: Tally, gate: Gate| {
         async move |cx: &Ctx, _: u32| {
@@ -117,9 +117,9 @@ pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
     let mut waits = Vec::new();
     for deaths in 6..=7 {
         let driving = start().await.unwrap();
-        until("it is put off", async || driving.stats().parked == 1).await;
+        until("the run is suspended", async || driving.stats().parked == 1).await;
         let RunActivity::PutOff { next, .. } = client(&env.other).show("r").await.unwrap().doing else {
-            panic!("it should be put off");
+            panic!("the run should be suspended");
         };
         let wait = next.since(env.now());
         driving.shutdown().await;
@@ -131,7 +131,7 @@ pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
     assert_eq!(waits, [2, 8]);
     gate.open(1);
     let driving = start().await.unwrap();
-    until("it is put off again", async || driving.stats().parked == 1).await;
+    until("the run is suspended again", async || driving.stats().parked == 1).await;
     env.pass(Duration::from_mins(5));
     assert_eq!(run.result().await.unwrap(), 7);
     driving.shutdown().await;
@@ -229,7 +229,7 @@ pub async fn w7_in_a_race_of_two_waits_either_wins(env: &Env) {
         let run = there.start(ASK, &0).id(format!("r{n}")).await.unwrap();
         until("it waits", async || driving.stats().activations > 0 && driving.stats().active == 0).await;
         run.signal(first, &"a".to_owned()).await.unwrap();
-        until("it goes on", async || {
+        until("the activation ends", async || {
             env.store.find_row(&run_key(run.run())).await.is_some_and(|row| row.lease.is_none())
         })
         .await;
@@ -264,7 +264,7 @@ pub async fn w8_early_signals_wait_and_an_id_counts_once(env: &Env) {
 
 /// A signal is rejected if the workflow does not accept its name, or if the run has ended or does not exist. Each error
 /// names its cause.
-pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
+pub async fn w9_signals_without_a_receiver_are_rejected(env: &Env) {
     let there = client(&env.other);
     let unknown = there.signal("none", GO, &String::new()).await.unwrap_err();
     assert!(matches!(unknown, WorkflowError::UnknownRun { .. }), "{unknown}");
@@ -320,7 +320,7 @@ pub async fn w10_of_a_limit_and_a_signal_exactly_one_wins(env: &Env) {
 }
 
 /// A run is driven by one process only. Another process learns which worker holds it and until when.
-pub async fn w11_one_drives_and_the_other_hears_so(env: &Env) {
+pub async fn w11_one_worker_drives_and_the_other_sees_its_lease(env: &Env) {
     let (gate, tally) = (Gate::closed(), Tally::default());
     let (waits, counted) = (gate.clone(), tally.clone());
     let code = async move |cx: &Ctx, _: u32| {
@@ -348,7 +348,7 @@ pub async fn w11_one_drives_and_the_other_hears_so(env: &Env) {
 
 /// Runs of unknown workflows and runs whose code panics back off, with a reason and a next attempt. Other runs
 /// continue.
-pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
+pub async fn w12_suspended_runs_delay_no_other_run(env: &Env) {
     const LOST: Workflow<u32, u32> = Workflow::new("lost");
     const SICK: Workflow<u32, u32> = Workflow::new("sick");
     let here = client(&env.store);
@@ -362,7 +362,7 @@ pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
         worker(&env.store).concurrency(2).register(JOB, async |_: &Ctx, n: u32| Ok(n)).register(SICK, sick);
     let driving = driving.start().await.unwrap();
     assert_eq!(good.result().await.unwrap(), 1);
-    until("all are put off", async || {
+    until("all runs are suspended", async || {
         // Other workers get the chance to take runs that this worker does not know.
         env.pass(Duration::from_millis(20));
         let mut reasons = 0;
@@ -376,7 +376,11 @@ pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
         let row = env.store.row(&run_key(run)).await;
         let error = row.last_error.unwrap_or_default();
         assert!(error.contains(reason) && row.due.is_some(), "{run}: {error}");
-        assert_eq!(here.handle(JOB, run).status().await.unwrap(), RunStatus::Running, "put off, not failed");
+        assert_eq!(
+            here.handle(JOB, run).status().await.unwrap(),
+            RunStatus::Running,
+            "suspended, not failed"
+        );
     }
     driving.shutdown().await;
     // With the code registered, the next attempt succeeds.
@@ -410,7 +414,11 @@ pub async fn w13_a_history_is_replayed_against_new_code(env: &Env) {
         cx.step("ship", async |_| Ok(n)).await?;
         Ok(cx.step("thank", async |_| -> Result<u32, Failure> { panic!("no step runs") }).await?)
     };
-    assert_eq!(replay(JOB, more, &history), Ok(Replayed::AsFarAsRecorded), "code that goes on after it");
+    assert_eq!(
+        replay(JOB, more, &history),
+        Ok(Replayed::AsFarAsRecorded),
+        "code that continues after the history"
+    );
     let fewer = async |cx: &Ctx, n: u32| Ok(cx.step("reserve", async |_| Ok(n)).await?);
     let differs = replay(JOB, fewer, &history).unwrap_err();
     assert_eq!(differs.code.map(|code| code.to_string()).as_deref(), Some("TL1016"));
@@ -434,7 +442,7 @@ pub async fn w13_a_history_is_replayed_against_new_code(env: &Env) {
 
 /// A nondeterministic code change under a run is detected and reported with both lists, and the run backs off. The old
 /// code continues it.
-pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
+pub async fn w13_changed_code_is_found_and_the_run_suspended(env: &Env) {
     let old = async |cx: &Ctx, _: u32| {
         cx.step("reserve", async |_| Ok(1)).await?;
         cx.with_input(&5).step("charge", async |_| Ok(2)).await?;
@@ -530,7 +538,7 @@ pub async fn w15_a_name_counts_once_and_an_index_makes_many(env: &Env) {
     };
     let driving = worker(&env.store).register(JOB, twice).start().await.unwrap();
     client(&env.store).start(JOB, &0).id("r").await.unwrap();
-    until("it is put off", async || driving.stats().parked == 1).await;
+    until("the run is suspended", async || driving.stats().parked == 1).await;
     let error = env.store.row(&run_key("r")).await.last_error.unwrap();
     assert!(error.contains("TL1017") && error.contains("step \"a\""), "{error}");
     driving.shutdown().await;

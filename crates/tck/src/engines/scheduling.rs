@@ -137,7 +137,7 @@ pub async fn c4_runs_fail_in_many_ways(env: &Env) {
 }
 
 /// A shutdown cancels a run that does not end in time and releases it. The fire runs again elsewhere, at once.
-pub async fn c5_what_is_broken_off_runs_again_elsewhere(env: &Env) {
+pub async fn c5_an_aborted_run_repeats_elsewhere(env: &Env) {
     set(env, NOON);
     let log = Log::default();
     let noted = log.clone();

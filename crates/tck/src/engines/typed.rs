@@ -205,7 +205,7 @@ pub async fn e8_an_event_that_does_not_decode_is_a_permanent_failure(env: &Env) 
 }
 
 /// A schema that skips unknown events applies to typed handlers as it does to the fold.
-pub async fn e8_typed_handlers_skip_unknown_events_as_the_schema_says(env: &Env) {
+pub async fn e8_typed_handlers_skip_unknown_events_by_their_schema(env: &Env) {
     let stream = LenientParcel::stream("p-1").unwrap();
     append_raw(env, &stream, "Burnt", json!(null)).await;
     events(&env.store).append::<LenientParcel>("p-1", [Lost]).await.unwrap();

@@ -138,10 +138,10 @@ fn render<Q: Debug, A: Debug, S: Debug>(
         all.filter(|n| about(*n) && matches!(history[*n].outcome, Outcome::Failed)).collect();
     let latest = |which: Vec<usize>| which[which.len().saturating_sub(SHOWN)..].to_vec();
     if !unknown.is_empty() {
-        list(&format!("Nobody knows whether {} others happened:", unknown.len()), latest(unknown));
+        list(&format!("{} others have an unknown outcome:", unknown.len()), latest(unknown));
     }
     if !failed.is_empty() {
-        list(&format!("These {} did not happen, as they were told:", failed.len()), latest(failed));
+        list(&format!("{} others were rejected:", failed.len()), latest(failed));
     }
     text
 }

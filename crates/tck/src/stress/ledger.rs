@@ -37,7 +37,7 @@ impl Ledger {
     pub(crate) fn hear(&mut self, said: Said) {
         match said {
             Said::Told { by, n, told } => {
-                assert_eq!(self.told.insert((by, n), told), None, "task {by} was told of command {n} twice");
+                assert_eq!(self.told.insert((by, n), told), None, "task {by} got two results of command {n}");
             }
             Said::Unknown { by, n } => assert!(self.unknown.insert((by, n))),
             Said::Rest(rest) => self.add(rest),
@@ -100,12 +100,12 @@ impl Ledger {
                 assert_eq!(Stock::stream(told.stock).as_ref(), Ok(&event.stream), "{at} on another stream");
                 let found =
                     Acknowledgement { version: event.version, position: event.position, left, ..told };
-                assert_eq!(told, found, "{at} is not what its command was told");
+                assert_eq!(told, found, "{at} differs from the receipt of its command");
             }
             None => {
                 assert!(
                     self.unknown.remove(&(moved.by, moved.n)),
-                    "{at} is there twice, or nobody asked for it"
+                    "{at} is a duplicate, or no command requested it"
                 );
                 fold.surprises += 1;
             }

@@ -151,7 +151,7 @@ pub async fn commit_storm(backend: &dyn Backend) -> Report {
 /// As [`commit_storm`].
 pub async fn same_stream(backend: &dyn Backend) -> Report {
     let report = commands(backend, "same stream", 1, 8).await;
-    assert!(report.refused > 0, "nobody asked for more than there was: {report}");
+    assert!(report.refused > 0, "no command requested more than was left: {report}");
     report
 }
 
@@ -188,7 +188,7 @@ pub async fn drain(backend: &dyn Backend, ending: Ending) -> Report {
     let differ = found.differ(&fold.projected);
     assert!(differ.is_empty(), "{scenario}: events are left out, done twice or out of order: {differ:?}");
     project::check_inboxes(&stage.witness, fold.events).await;
-    assert!(ended > 0, "{scenario}: nobody ended");
+    assert!(ended > 0, "{scenario}: no account was closed");
     let documents = found.sums.len() + found.chains.len();
     report.drained = Some(Drained { ending, ended, handled, documents, settled_in });
     say(&format!("{report}; on {}", backend.name()));
@@ -227,7 +227,7 @@ async fn hear_until(mut process: Process, end: Instant) -> Ledger {
     tokio::pin!(ending);
     loop {
         tokio::select! {
-            said = process.hear::<Said>() => ledger.hear(said.expect("a process ended by itself")),
+            said = process.hear::<Said>() => ledger.hear(said.expect("a process exited before it was killed")),
             () = &mut ending => break,
         }
     }

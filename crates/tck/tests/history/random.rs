@@ -159,7 +159,7 @@ fn brute(history: &[Line], placed: u32, standing: Standing) -> bool {
 }
 
 #[test]
-fn what_truly_happened_has_an_order() {
+fn real_histories_have_an_order() {
     for seed in 1..=400 {
         let mut rng = Rng::new(!seed);
         let shape = Shape {

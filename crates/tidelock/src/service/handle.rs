@@ -47,7 +47,7 @@ impl Inspectors {
     }
 }
 
-/// The counters of a service at its end, in this process. `None` where it had no such worker.
+/// The final counters of a service in this process. `None` where it had no such worker.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct ServiceReport {

@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 /// The additional wait after failures in a row.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), LONGEST);
-/// The longest time that a release may take at shutdown. After it, the lease expires by itself.
+/// The longest time that a release may take at shutdown. After it, the lease is left to expire.
 const RELEASE: Duration = Duration::from_secs(5);
 
 type Handler = Arc<dyn Fn(Leadership) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;

@@ -14,7 +14,7 @@ use crate::cases::ORDER;
 use crate::kinds::Kind as _;
 use crate::postgres::{Sqlx, url};
 
-/// A program whose first attempt of the step stops for ever, right after its commit.
+/// A program whose first attempt of the step blocks forever right after its commit.
 #[derive(Clone)]
 struct Program {
     tide: Tidelock,

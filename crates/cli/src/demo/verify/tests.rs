@@ -153,7 +153,7 @@ async fn it_finds_what_was_doubled() {
 }
 
 #[tokio::test]
-async fn it_finds_what_nobody_asked_for() {
+async fn it_finds_effects_that_were_not_requested() {
     let street = Street::with_orders(1).await;
     street.append(&street.shop.order(9).unwrap(), PAID, &Street::done(9)).await;
     let proof = street.proof().await;
@@ -173,7 +173,7 @@ async fn it_finds_items_that_went_astray_and_sales_that_were_not_counted() {
 
 /// The totals are right in each of these, and so are those of every item.
 #[tokio::test]
-async fn what_is_lost_does_not_make_up_for_what_is_doubled() {
+async fn losses_do_not_offset_duplicates() {
     let of_two_customers = Street::with_orders(1).await;
     of_two_customers.put(0, 100, 0).await;
     of_two_customers.put(1, 101, 2).await;
@@ -231,7 +231,7 @@ async fn it_does_not_hold_when_a_worker_fell() {
 }
 
 #[tokio::test]
-async fn nothing_is_proven_when_nobody_was_killed_or_nothing_was_ordered() {
+async fn a_proof_needs_kills_and_orders() {
     let unharmed = Street::with_orders(1).await;
     unharmed.tally.kills.store(0, Ordering::Relaxed);
     let proof = unharmed.proof().await;

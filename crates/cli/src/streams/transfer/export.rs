@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_truncated_while_it_is_exported_is_not_passed_over() {
+    fn a_truncation_during_an_export_is_reported() {
         let gap = with(&[0, 1]).event(&event(5)).unwrap_err();
         assert!(gap.is::<Conflict>() && gap.to_string().contains("version 2 was next"), "{gap}");
         for (first, head) in [(Some(5), 6), (None, 4)] {

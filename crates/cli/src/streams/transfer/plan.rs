@@ -86,7 +86,7 @@ impl<'a> Importer<'a> {
                     self.counts.imported += events.len() as u64;
                     break;
                 }
-                Ok(receipt) if stands_there(&events, &receipt) => {
+                Ok(receipt) if matches_receipt(&events, &receipt) => {
                     self.counts.there += events.len() as u64;
                     break;
                 }
@@ -306,7 +306,7 @@ fn batch(events: &[Imported]) -> Batch {
 
 /// Returns whether the receipt of a repeated batch shows all events at the expected versions. The store has compared the
 /// rest.
-fn stands_there(events: &[Imported], receipt: &Receipt) -> bool {
+fn matches_receipt(events: &[Imported], receipt: &Receipt) -> bool {
     let wanted = appends(events).filter_map(|run| run.first()).map(|first| (&first.stream, first.version));
     let found = receipt.appended.iter().map(|appended| (&appended.stream, appended.first_version));
     receipt.repeated && wanted.eq(found)

@@ -151,7 +151,7 @@ async fn a_second_signal_ends_it_at_once_and_it_says_what_stays() {
 }
 
 #[test]
-fn a_proof_that_does_not_hold_is_none_also_when_nobody_reads_it() {
+fn a_failed_proof_fails_even_without_a_reader() {
     let mut playing = Playing::start(&[]);
     playing.read_until(LINK);
     drop(playing.demo.stdout.take());

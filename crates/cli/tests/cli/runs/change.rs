@@ -7,7 +7,7 @@ use super::{NAP, Site};
 use crate::support::stdout;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_is_heard_once() {
+async fn a_signal_is_received_once() {
     let site = Site::new().await;
     site.waiting("o-1", json!({})).await;
     let signal = ["signal", "o-1", "approved", "--value", "false", "--id", "s-1"];
@@ -25,7 +25,7 @@ async fn a_signal_is_heard_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_cancelled_when_somebody_means_it() {
+async fn a_run_is_cancelled_after_confirmation() {
     let site = Site::new().await;
     site.client.start(NAP, &()).id("n-1").await.unwrap();
     site.fails(&["cancel", "n-1"], 2, "There is no terminal to confirm it: add --yes");
@@ -44,7 +44,7 @@ async fn a_run_is_cancelled_when_somebody_means_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_failed_goes_on() {
+async fn a_failed_run_is_resumed() {
     let site = Site::new().await;
     let gate = site.failed("o-1").await;
     std::fs::write(gate, "").unwrap();
@@ -55,7 +55,7 @@ async fn a_run_that_failed_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_goes_on_from_a_step_and_leaves_the_other_as_it_is() {
+async fn a_fork_continues_from_a_step_and_leaves_the_original_unchanged() {
     let site = Site::new().await;
     let gate = site.failed("o-1").await;
     std::fs::write(gate, "").unwrap();

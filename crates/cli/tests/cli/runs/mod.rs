@@ -183,15 +183,15 @@ fn each_verb_has_examples() {
 async fn a_run_that_is_not_there_ends_with_3() {
     let site = Site::new().await;
     let calls: [&[&str]; 7] = [
-        &["show", "nobody"],
-        &["steps", "nobody"],
-        &["signal", "nobody", "approved"],
-        &["cancel", "nobody"],
-        &["resume", "nobody"],
-        &["fork", "nobody", "--from", "charge"],
-        &["watch", "nobody"],
+        &["show", "missing"],
+        &["steps", "missing"],
+        &["signal", "missing", "approved"],
+        &["cancel", "missing"],
+        &["resume", "missing"],
+        &["fork", "missing", "--from", "charge"],
+        &["watch", "missing"],
     ];
     for call in calls {
-        site.fails(call, 3, "error[TL1001]: there is no run \"nobody\"");
+        site.fails(call, 3, "error[TL1001]: there is no run \"missing\"");
     }
 }

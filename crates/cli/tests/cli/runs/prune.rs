@@ -48,7 +48,7 @@ async fn a_run_whose_parent_lives_is_neither_counted_nor_removed() {
         .iter()
         .any(|step| step.kind == "child" && step.state == "done")
     {
-        assert!(Instant::now() < deadline, "the child goes on");
+        assert!(Instant::now() < deadline, "the child does not finish its step");
         tokio::task::yield_now().await;
     }
     assert_eq!(site.json(&["prune", "--older", "0s", "--dry-run"])["selected"], 0);

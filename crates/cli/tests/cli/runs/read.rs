@@ -45,7 +45,7 @@ async fn a_list_shows_what_runs_do_and_is_narrowed_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_says_how_to_go_on_and_the_last_one_does_not() {
+async fn a_page_names_the_next_one_and_the_last_one_does_not() {
     let site = Site::new().await;
     for run in ["a", "b", "c"] {
         site.waiting(run, json!({})).await;
@@ -122,7 +122,7 @@ async fn steps_are_listed_with_what_they_brought() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_shown_has_all_its_digits_and_cannot_play_tricks() {
+async fn shown_values_keep_all_digits_and_escape_control_characters() {
     let site = Site::new().await;
     let given = r#"{"n":123456789012345678901,"t":"\u001b[31m\u202e"}"#;
     site.run(&["start", "order", "--id", "o\u{202e}1", "--input", given], 0);

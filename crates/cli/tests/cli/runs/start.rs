@@ -75,7 +75,7 @@ async fn wrong_calls_start_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_gets_what_the_run_brought() {
+async fn a_waiting_caller_gets_the_result_of_the_run() {
     let site = Site::new().await;
     let done = site.run(&["start", "countdown", "--input", "2", "--id", "c-1", "--wait"], 0);
     assert_eq!((stdout(&done).trim(), stderr(&done).trim()), (r#""lift off""#, "started c-1"));

@@ -41,12 +41,12 @@ impl Watching {
             std::thread::yield_now();
         }
         self.child.kill().unwrap();
-        panic!("it goes on");
+        panic!("the watch does not exit");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_run_does_is_printed_as_it_comes_and_ends_with_the_run() {
+async fn the_progress_of_a_run_is_printed_until_the_run_ends() {
     let site = Site::new().await;
     site.waiting("o-1", json!({})).await;
     let mut watching = Watching::start(&site, "o-1");

@@ -136,7 +136,7 @@ async fn compare(path: &Path, seed: u64) -> u64 {
         assert_eq!(
             rest.remove(change),
             Some(1),
-            "nobody is seen to have done it, with seed {seed}: {change}"
+            "no audit event records this change, with seed {seed}: {change}"
         );
     }
     let undone: Vec<_> =

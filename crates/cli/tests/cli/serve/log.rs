@@ -20,11 +20,11 @@ async fn broken(args: &[&str]) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_store_that_breaks_under_the_server_is_told_to_the_log() {
+async fn a_store_failure_is_logged_by_the_server() {
     let (code, said) = broken(&[]).await;
     let line = said.lines().find(|line| line.contains(&format!("code={code}"))).expect(&said);
     assert!(line.contains(" ERROR tidelock::server: a request failed") && line.contains("SQLite"), "{line}");
-    assert_eq!(said.matches("writes are allowed").count(), 1, "it is told once: {said}");
+    assert_eq!(said.matches("writes are allowed").count(), 1, "the message is logged once: {said}");
     let (code, said) = broken(&["--log", "off"]).await;
     assert!(!said.contains(&code), "{said}");
 }

@@ -182,7 +182,7 @@ fn warnings(said: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn each_loosening_is_told_at_every_start() {
+async fn each_weakened_default_is_reported_at_every_start() {
     let directory = tempfile::tempdir().unwrap();
     let path = store(directory.path()).await;
     let path = path.to_str().unwrap();
@@ -260,12 +260,12 @@ async fn with_a_certificate_other_machines_are_served() {
     ]);
     assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
     assert!(stderr(&other).starts_with("error[TL1317]"), "{}", stderr(&other));
-    assert_eq!(stdout(&other), "", "an address that nobody answers at");
-    assert!(!directory.path().join("others").exists(), "tokens that nobody can use");
+    assert_eq!(stdout(&other), "", "the second server prints an address");
+    assert!(!directory.path().join("others").exists(), "the second server creates a tokens file");
 }
 
 #[tokio::test]
-async fn the_address_that_is_told_is_one_that_is_served() {
+async fn the_printed_address_is_served() {
     let directory = tempfile::tempdir().unwrap();
     let path = store(directory.path()).await;
     let path = path.to_str().unwrap();
@@ -300,7 +300,7 @@ async fn the_address_that_is_told_is_one_that_is_served() {
 }
 
 #[test]
-fn the_password_of_a_store_is_not_told() {
+fn the_password_of_a_store_is_not_printed() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     let store = "postgres://me:canary-4f9d1c77@127.0.0.1:1/x";

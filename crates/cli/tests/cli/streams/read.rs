@@ -14,7 +14,7 @@ fn keys(listing: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_list_shows_where_streams_end_and_how_to_go_on() {
+async fn a_list_shows_the_ends_of_streams_and_the_next_page() {
     let site = Site::new().await;
     site.append(ORDER, "Placed", json!(1)).await;
     let at = site.append(ORDER, "Paid", json!(2)).await.at;
@@ -66,7 +66,7 @@ async fn a_stream_is_shown_from_either_end_and_by_type() {
 }
 
 #[tokio::test]
-async fn what_is_shown_cannot_play_tricks() {
+async fn control_characters_are_escaped() {
     let site = Site::new().await;
     site.append(ORDER, "T\u{202e}", json!("\u{1b}[31m\u{202e}\nx")).await;
     for args in [&["show", ORDER][..], &["show", ORDER, "-o", "json"], &["list"]] {
@@ -76,7 +76,7 @@ async fn what_is_shown_cannot_play_tricks() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_ends_with_3_and_what_is_no_key_with_2() {
+async fn a_missing_item_exits_with_3_and_an_invalid_key_with_2() {
     let site = Site::new().await;
     let missing = site.run(&["show", ORDER], 3);
     assert!(stdout(&missing).is_empty());
@@ -130,11 +130,11 @@ fn ends(mut child: Child) -> String {
         std::thread::yield_now();
     }
     child.kill().unwrap();
-    panic!("it goes on");
+    panic!("the tail does not exit");
 }
 
 #[tokio::test]
-async fn a_tail_prints_what_happened_then_what_happens_and_says_where_to_go_on() {
+async fn a_tail_prints_past_then_new_events_and_where_to_resume() {
     let site = Site::new().await;
     site.append(ORDER, "Placed", json!(1)).await;
     site.append("other", "Seen", json!(2)).await;
@@ -199,7 +199,7 @@ async fn a_tail_is_about_a_stream_a_range_or_types() {
 }
 
 #[tokio::test]
-async fn a_tail_ends_when_nobody_reads_it_any_more() {
+async fn a_tail_ends_when_its_reader_closes_the_pipe() {
     let site = Site::new().await;
     site.append(ORDER, "Placed", json!(1)).await;
     let mut tail = Tail::start(&site, &[]);

@@ -211,7 +211,7 @@ async fn the_same_events_at_other_versions_are_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_is_no_export_ends_with_2_and_names_the_line() {
+async fn an_invalid_export_exits_with_2_and_names_the_line() {
     let (from, to) = (source(14).await, Site::new().await);
     let all = from.export(&[]);
     let with = |line: usize, text: &str| {
@@ -244,7 +244,7 @@ async fn what_is_no_export_ends_with_2_and_names_the_line() {
     assert!(to.log().await.is_empty(), "nothing of the batch");
     let broken = to.import(&with(4, "nonsense"), &[], 2);
     assert!(stderr(&broken).contains("--from-line 4"), "{}", stderr(&broken));
-    assert_eq!(to.log().await.len(), 2, "what stood before is there");
+    assert_eq!(to.log().await.len(), 2, "the lines before the broken one are imported");
     assert_eq!(to.counts(&all, &["--from-line", "4"]), (json!(12), json!(0)));
     to.run(&["import", "--yes", "--file", "no/such/file"], 2);
 }
@@ -265,7 +265,7 @@ async fn an_import_that_is_killed_has_done_whole_batches_and_can_be_repeated() {
     stdin.write_all((all[..1_200].join("\n") + "\n").as_bytes()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while to.log().await.len() < 1_000 {
-        assert!(Instant::now() < deadline, "it does not go on");
+        assert!(Instant::now() < deadline, "the import does not continue");
         tokio::task::yield_now().await;
     }
     child.kill().unwrap();
@@ -296,7 +296,7 @@ async fn two_imports_of_one_file_at_once_make_one_copy() {
 }
 
 #[tokio::test]
-async fn streams_that_would_be_closed_are_told_and_asked_about() {
+async fn streams_to_be_closed_are_listed_and_confirmed() {
     let (from, to) = (Site::new().await, Site::new().await);
     from.append(ORDER, "Placed", json!(1)).await;
     from.close(ORDER).await;
@@ -311,5 +311,5 @@ async fn streams_that_would_be_closed_are_told_and_asked_about() {
         let asked = stderr(&to.run(&["import", "--from-line", &first.to_string(), "--file", file], 2));
         assert!(asked.contains("1 streams closed for good?"), "line {first}: {asked}");
     }
-    assert!(to.log().await.is_empty(), "nobody has agreed");
+    assert!(to.log().await.is_empty(), "no import was confirmed");
 }

@@ -62,7 +62,7 @@ async fn a_stream_that_begins_later_is_refused_unless_it_is_asked_for() {
     let said = stderr(&refused);
     assert!(said.contains(r#"line 3: order("o-1") was truncated where it comes from"#), "{said}");
     assert!(said.contains("--begin-later") && said.contains("--from-line 3"), "{said}");
-    assert_eq!(to.log().await.len(), 1, "what stood before is there");
+    assert_eq!(to.log().await.len(), 1, "the lines before the refused one are imported");
     assert_eq!(to.info(ORDER).await, None);
 
     let skipped = to.import(&all, &["--skip-conflicts"], 0);
@@ -94,7 +94,7 @@ async fn a_stream_that_begins_later_is_refused_unless_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_late_beginning_that_was_interrupted_goes_on() {
+async fn an_interrupted_import_with_a_late_beginning_resumes() {
     let from = Site::new().await;
     from.with(ORDER, 5).await;
     from.truncate(ORDER, 3).await;
@@ -110,7 +110,7 @@ async fn a_late_beginning_that_was_interrupted_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_here_must_show_that_it_is_the_same_stream() {
+async fn existing_events_must_prove_that_the_stream_is_the_same() {
     let (from, to) = (Site::new().await, Site::new().await);
     from.with(ORDER, 5).await;
     let before = from.export(&[]);
@@ -139,7 +139,7 @@ async fn what_is_here_must_show_that_it_is_the_same_stream() {
 }
 
 #[tokio::test]
-async fn what_was_removed_here_is_not_brought_back() {
+async fn removed_events_are_not_imported_again() {
     let (from, to) = (Site::new().await, Site::new().await);
     from.with(ORDER, 5).await;
     let all = from.export(&[]);

@@ -5,7 +5,7 @@ use crate::lease::LostReason;
 use crate::payload::Payload;
 
 #[tokio::test]
-async fn one_holds_and_the_other_hears_who() {
+async fn one_holds_and_the_other_gets_the_holder() {
     let (store, lock) = (store(), key("a"));
     let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
     let error = tokio::spawn(asked(&store, &lock, "two").try_acquire()).await.unwrap().unwrap_err();
@@ -52,7 +52,7 @@ async fn a_dropped_guard_releases_in_the_background() {
     let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
     let token = held.token();
     drop(held);
-    assert!(token.is_cancelled(), "nobody works under it any more");
+    assert!(token.is_cancelled(), "no task works under the lease");
     until("it is released", async || view_of(&store, &lock).await.is_none()).await;
 }
 
@@ -89,7 +89,7 @@ async fn a_thief_fences_the_holder_and_leaves_its_reason() {
     let thief = tokio::spawn(asked(&store, &lock, "thief").steal("it hangs")).await.unwrap().unwrap();
     let refused = store.apply(Batch::new().guard_lease(held.lease())).await.unwrap_err();
     assert!(matches!(refused.refusal(), Some(Refusal::Fenced { .. })), "{refused}");
-    let lost = in_time("the holder is told", held.lost()).await;
+    let lost = in_time("the holder is notified", held.lost()).await;
     assert_eq!(lost, LostReason::Taken { by: thief.owner().clone(), fence: thief.fence() });
     let view = view_of(&store, &lock).await.unwrap();
     assert_eq!(view.note, None, "a note goes with its holder");
@@ -100,13 +100,13 @@ async fn a_thief_fences_the_holder_and_leaves_its_reason() {
     assert!(matches!(error, LeaseError::Lost { reason: LostReason::Taken { .. }, .. }), "{error}");
     assert!(!thief.is_lost(), "the release of the robbed changes nothing");
     thief.release().await.unwrap();
-    let waiter = in_time("the line goes on", behind).await.unwrap().unwrap();
+    let waiter = in_time("the queue continues", behind).await.unwrap().unwrap();
     assert!(view_of(&store, &lock).await.unwrap().stolen.is_some(), "the record stays");
     drop(waiter);
 }
 
 #[tokio::test]
-async fn stealing_what_nobody_holds_is_taking_it() {
+async fn stealing_a_free_lease_acquires_it() {
     let (store, lock) = (store(), key("f"));
     let held = asked(&store, &lock, "one").steal("nothing to steal").await.unwrap();
     assert_eq!(view_of(&store, &lock).await.unwrap().stolen, None);
@@ -139,7 +139,7 @@ async fn at_least_that_has_passed_is_a_release() {
 }
 
 #[tokio::test]
-async fn a_task_that_asks_for_what_it_holds_is_told() {
+async fn a_re_entrant_request_is_rejected() {
     let (store, lock) = (store(), key("i"));
     let task = tokio::spawn(async move {
         let (taken, held) = (line!(), crate::lease::request(&store, &lock).try_acquire().await.unwrap());
@@ -178,7 +178,7 @@ async fn a_guard_that_was_handed_over_is_its_new_tasks() {
 }
 
 #[tokio::test]
-async fn a_blocked_lease_says_why() {
+async fn a_blocked_lease_reports_its_reason() {
     let (store, lock) = (store(), key("k"));
     let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
     store.apply(Batch::new().block(held.lease(), "out of paper")).await.unwrap();
@@ -189,12 +189,12 @@ async fn a_blocked_lease_says_why() {
 }
 
 #[tokio::test]
-async fn a_future_dropped_before_it_hears_of_its_grant_holds_nothing() {
+async fn a_future_dropped_before_its_grant_is_polled_holds_nothing() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("l"));
     faulty.stopped.store(true, Ordering::SeqCst);
     let task = tokio::spawn(asked(&store, &lock, "one").try_acquire());
-    until("the claim was granted, and nobody has heard of it", async || {
+    until("the claim was granted, and its waiter was not polled", async || {
         faulty.stopped_claims.load(Ordering::SeqCst) == 1
     })
     .await;

@@ -23,7 +23,7 @@ async fn check_ends_first(store: &SharedStore, lock: &Key, held: &LeaseGuard) {
 }
 
 #[tokio::test]
-async fn k5_a_holder_that_cannot_renew_is_told_before_anybody_else_can_own_it() {
+async fn k5_a_holder_that_cannot_renew_is_notified_before_another_can_acquire() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("k5"));
     let held = asked(&store, &lock, "one").ttl(SHORT).try_acquire().await.unwrap();
@@ -96,7 +96,7 @@ fn a_blocked_executor_loses_no_lease() {
 }
 
 #[tokio::test]
-async fn whoever_was_taken_over_is_refused_and_told_by_whom() {
+async fn a_replaced_holder_is_rejected_with_the_new_holder() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("over"));
     let old = asked(&store, &lock, "old").ttl(SHORT).try_acquire().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_holder_learns_with_its_next_renewal_that_its_row_is_gone() {
     let held = asked(&store, &lock, "one").ttl(SHORT).try_acquire().await.unwrap();
     let remove = Batch::new().operate(Selection::Keys(vec![held.lease().key.clone()]), Operation::Remove);
     store.apply(remove).await.unwrap();
-    assert_eq!(in_time("it is told", held.lost()).await, LostReason::Revoked);
+    assert_eq!(in_time("the holder is notified", held.lost()).await, LostReason::Revoked);
 }
 
 #[tokio::test]

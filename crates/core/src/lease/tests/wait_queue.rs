@@ -29,14 +29,14 @@ async fn waiters_are_granted_in_the_order_of_arrival() {
         .collect();
     held.release().await.unwrap();
     for task in tasks {
-        in_time("everybody is granted", task).await.unwrap();
+        in_time("every waiter is granted the lease", task).await.unwrap();
     }
     assert_eq!(*order.lock(), names);
     until("no place is left", async || store.count_work(&WorkFilter::default()).await.unwrap() == 0).await;
 }
 
 #[tokio::test]
-async fn nobody_overtakes_the_line() {
+async fn no_newcomer_overtakes_the_queue() {
     let (store, lock) = (store(), key("queue"));
     let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let waiter = in_line(&store, &lock, "waiter").await;
@@ -46,7 +46,7 @@ async fn nobody_overtakes_the_line() {
     held.release().await.unwrap();
     let granted = in_time("the waiter is granted", waiter).await.unwrap().unwrap();
     let error = asked(&store, &lock, "hasty").try_acquire().await.unwrap_err();
-    assert!(matches!(error, LeaseError::Held { .. }), "whoever is granted has left the line: {error}");
+    assert!(matches!(error, LeaseError::Held { .. }), "the holder has left the queue: {error}");
     drop(granted);
 }
 
@@ -82,7 +82,10 @@ async fn a_living_place_in_front_keeps_those_behind_waiting() {
     let waiter = in_line(&store, &lock, "behind").await;
     let error = asked(&store, &lock, "hasty").try_acquire().await.unwrap_err();
     assert!(matches!(error, LeaseError::Waited { .. }), "{error}");
-    assert!(view_of(&store, &lock).await.unwrap().holder.is_none(), "free, and nobody overtakes");
+    assert!(
+        view_of(&store, &lock).await.unwrap().holder.is_none(),
+        "the lease is free, and no newcomer overtakes"
+    );
     assert!(!waiter.is_finished());
     let gone = Batch::new().operate(Selection::Keys(vec![place]), Operation::Remove);
     store.apply(gone).await.unwrap();
@@ -154,7 +157,7 @@ async fn a_grant_that_comes_after_the_deadline_is_given_back() {
     assert_eq!(
         faulty.stopped_claims.load(Ordering::SeqCst),
         1,
-        "the claim was granted, and nobody has heard of it"
+        "the claim was granted, and its waiter was not polled"
     );
     faulty.stopped.store(false, Ordering::SeqCst);
     faulty.let_through.notify_one();
@@ -162,7 +165,7 @@ async fn a_grant_that_comes_after_the_deadline_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_place_was_taken_away_stands_at_the_end_again() {
+async fn a_waiter_whose_entry_was_removed_queues_at_the_end_again() {
     let (store, lock) = (store(), key("place"));
     let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let unlucky = in_line(&store, &lock, "unlucky").await;
@@ -187,7 +190,7 @@ async fn a_store_that_fails_for_a_moment_does_not_end_a_wait() {
     until("the dead place cannot be removed", taken).await;
     faulty.break_writes(false);
     held.release().await.unwrap();
-    drop(in_time("it goes on", waiter).await.unwrap().unwrap());
+    drop(in_time("the waiter acquires the lease", waiter).await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

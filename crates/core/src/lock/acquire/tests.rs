@@ -51,7 +51,7 @@ async fn many_terms_are_held_at_once_and_each_by_one() {
 }
 
 #[tokio::test]
-async fn who_holds_it_may_not_ask_again() {
+async fn a_holder_may_not_acquire_again() {
     let (locks, term) = (Locks::new(), plain(1));
     let guard = locks.lock(&term).await.unwrap();
     if DETECTION {
@@ -131,7 +131,7 @@ async fn a_waiter_that_goes_away_leaves_nothing() {
 
 /// Tasks in a ring each hold one term and request the term of the next task.
 #[tokio::test]
-async fn a_cycle_is_told_to_exactly_one() {
+async fn exactly_one_waiter_of_a_cycle_gets_the_error() {
     if !DETECTION {
         return;
     }
@@ -155,7 +155,7 @@ async fn a_cycle_is_told_to_exactly_one() {
 
 /// A cycle that closes through a task whose wait was granted an instant ago, but is still recorded.
 #[tokio::test]
-async fn a_cycle_through_a_holder_that_waited_before_is_told() {
+async fn a_cycle_through_a_holder_that_waited_before_is_reported() {
     if !DETECTION {
         return;
     }

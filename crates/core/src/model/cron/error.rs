@@ -9,7 +9,7 @@ use crate::error::codes;
 pub enum CronError {
     /// The expression cannot be parsed.
     #[error(
-        "{text:?} says no times: {reason}; write five fields (minute, hour, day of month, month, day of week) such as \
+        "cannot schedule at {text:?}: {reason}; write five fields (minute, hour, day of month, month, day of week) such as \
          \"30 2 * * MON-FRI\", a name such as @daily, @every 10m, or @at 2026-03-29T01:00:00Z"
     )]
     Expression {

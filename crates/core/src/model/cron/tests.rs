@@ -51,7 +51,7 @@ fn c7_days_are_either_or_and_days_that_never_come_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_a_reason() {
+fn unparsable_expressions_are_rejected_with_a_reason() {
     let wrong = [
         "",
         "* * * *",
@@ -104,7 +104,7 @@ fn intervals_are_counted_from_their_anchor() {
 }
 
 #[test]
-fn spread_and_jitter_are_the_same_whoever_asks() {
+fn spread_and_jitter_are_the_same_in_every_process() {
     let mut table = table("* * * * *");
     (table.spread, table.jitter) = (MINUTE, MINUTE);
     let fires: Vec<_> = (0..200).map(|i| at("2026-01-01T00:00:00Z").after(i * MINUTE)).collect();
@@ -185,7 +185,7 @@ fn c1_a_new_task_runs_at_once_only_if_the_minute_matches() {
 }
 
 #[test]
-fn c2_an_outage_is_caught_up_as_the_policy_says() {
+fn c2_an_outage_is_caught_up_by_the_policy() {
     let begin = "2026-01-01T00:00:30Z";
     let hours = || {
         let mut looked = Looked::new("0 */2 * * *", begin);
@@ -228,7 +228,7 @@ fn c3_fires_during_a_run_are_queued_or_skipped() {
     assert_eq!(
         outage.runs("2026-01-01T00:09:00Z"),
         ["2026-01-01T00:09"],
-        "nobody was there: that is caught up"
+        "no scheduler ran: the firing is caught up"
     );
     let mut missed = Looked { busy, overlap: Overlap::Skip, ..Looked::new("* * * * *", begin) };
     assert_eq!(missed.runs("2026-01-01T00:07:00Z"), ["2026-01-01T00:07"], "what came after it is no overlap");

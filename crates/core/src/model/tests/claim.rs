@@ -30,7 +30,7 @@ fn urgent_first_then_oldest_then_first_created() {
 }
 
 #[test]
-fn a_quarter_goes_by_age_so_that_urgent_work_starves_nobody() {
+fn a_quarter_goes_by_age_so_that_urgent_work_starves_no_row() {
     let mut all: Vec<Candidate> = (0..8).map(|i| candidate(&format!("u{i}"), 9, 100 + i, i as u64)).collect();
     all.push(candidate("patient", 0, 1, 99));
     assert!(names(&choose(all.clone(), 4, Fence(1))).contains(&"patient".to_owned()));

@@ -148,7 +148,7 @@ fn d13_merges_of_one_document_share_its_value() {
 }
 
 #[test]
-fn d13_what_comes_between_merges_sees_their_value() {
+fn d13_writes_between_merges_see_their_value() {
     let (mut desk, d) = (Desk::new(), key("d"));
     let merge = |batch: Batch| batch.merge_or_create(&d, number(1), [Delta::inc("", 1)]);
     let absent = merge(merge(Batch::new())).guard_document(&d, Expect::Absent);

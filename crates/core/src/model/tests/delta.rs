@@ -77,7 +77,7 @@ fn a_removal_creates_nothing_on_its_way() {
 }
 
 #[test]
-fn d16_what_a_merge_does_not_touch_stays_as_it_was_written() {
+fn d16_parts_that_a_merge_does_not_touch_keep_their_text() {
     let before = r#"{ "big": 12345678901234567.89, "tiny" : 1e-400, "wide":[123456789012345678901, 1.50E+2], "n":1,"s":"\u00e9 \/" }"#;
     let after = r#"{"big":12345678901234567.89,"tiny":1e-400,"wide":[123456789012345678901, 1.50E+2],"n":2,"s":"\u00e9 \/"}"#;
     assert_eq!(merged(before, &Delta::inc("/n", 1)).unwrap(), after);

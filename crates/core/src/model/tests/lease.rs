@@ -88,7 +88,7 @@ fn a_lease_is_that_of_its_fence_and_its_owner() {
 }
 
 #[test]
-fn an_ended_lease_is_its_holders_until_somebody_takes_it() {
+fn an_expired_lease_belongs_to_its_holder_until_it_is_claimed() {
     let mut desk = Desk::new();
     desk.enqueue("w", NOW);
     let lease = desk.claim("w", "a", NOW).unwrap();

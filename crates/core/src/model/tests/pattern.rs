@@ -29,7 +29,7 @@ fn patterns_match_like_the_regular_expressions_they_look_like() {
 }
 
 #[test]
-fn what_a_backend_cannot_express_is_refused() {
+fn patterns_that_a_backend_cannot_express_are_rejected() {
     for pattern in ["a+", "a*", "*", "a?", "(a)", "[a]", "a{2}", "a|b", "a^b", "a$b", "a\\"] {
         let message = Pattern::new(pattern).unwrap_err().to_string();
         assert!(message.contains("allowed are literals"), "{message}");
@@ -38,7 +38,7 @@ fn what_a_backend_cannot_express_is_refused() {
 }
 
 #[test]
-fn like_says_the_same() {
+fn like_matches_the_same_keys() {
     assert_eq!(Pattern::new("^a%b_c\\\\.x.*$").unwrap().to_like(), "a\\%b\\_c\\\\_x%");
     assert_eq!(Pattern::new("x").unwrap().to_like(), "%x%");
 }

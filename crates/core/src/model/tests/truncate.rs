@@ -51,7 +51,7 @@ fn e7_the_head_stays_whatever_is_removed() {
 }
 
 #[test]
-fn e7_a_truncate_sees_what_its_batch_did_before() {
+fn e7_a_truncate_sees_earlier_operations_of_its_batch() {
     let mut desk = Desk::new();
     let batch = append(3).truncate(&key("s"), StreamVersion(2)).append(&key("s"), Expect::Any, events(1));
     let batch = batch.truncate(&key("s"), StreamVersion(4)).truncate(&key("t"), StreamVersion(9));
@@ -119,7 +119,7 @@ fn e7_a_batch_removes_so_many_events_and_no_more() {
 }
 
 #[test]
-fn what_a_batch_may_remove_is_bounded_before_anybody_looks() {
+fn removals_of_a_batch_are_bounded_before_any_read() {
     assert_eq!(append(3).removes_at_most(), 0);
     assert_eq!(truncate(7).truncate(&key("t"), StreamVersion(5)).removes_at_most(), 12);
     assert_eq!(truncate(u64::MAX).truncate(&key("t"), StreamVersion(5)).removes_at_most(), TRUNCATE_EVENTS);

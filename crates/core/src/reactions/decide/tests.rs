@@ -58,7 +58,7 @@ fn a_failure_is_tried_again_until_the_budget_is_spent() {
 }
 
 #[test]
-fn what_is_not_to_be_retried_is_given_up_at_once() {
+fn permanent_failures_are_not_retried() {
     let never = Failure::permanent("no");
     let (block, park) = (rules(WhenExhausted::Block), rules(WhenExhausted::Park));
     assert_eq!(block.after(&never, 1, 0.5), Verdict::Block { reason: "no".to_owned() });
@@ -121,7 +121,7 @@ fn without_types_everything_counts_but_what_is_internal() {
         typed("Placed").wants(&event(1, "a", "Placed")) && !typed("Placed").wants(&event(1, "a", "Paid"))
     );
     assert!(typed("tidelock.state-changed").wants(&event(1, "a", "tidelock.state-changed")));
-    assert!(!typed(ROUTED).wants(&event(1, "a", ROUTED)), "a copy would be copied for ever");
+    assert!(!typed(ROUTED).wants(&event(1, "a", ROUTED)), "a copy would be copied without end");
     let ranged = Interest { types: vec![], streams: Some(KeyPrefix::kind("cart")) };
     assert!(!ranged.wants(&event(1, "a", "Placed")));
 }
@@ -177,7 +177,7 @@ fn a_plan_ends_before_what_cannot_be_routed() {
 }
 
 #[test]
-fn a_copy_that_is_too_large_is_found_by_itself() {
+fn a_copy_that_is_too_large_is_found_on_its_own() {
     let interest = Interest::default();
     let to: Choose = Arc::new(|event| Some(event.stream.clone()));
     let routing =

@@ -39,7 +39,7 @@ async fn a_shutdown_lets_the_present_event_end_and_hands_the_rest_back() {
 }
 
 #[tokio::test]
-async fn a_handler_that_outlasts_the_grace_period_is_broken_off_and_its_row_handed_back() {
+async fn a_handler_that_outlasts_the_grace_period_is_aborted_and_its_row_released() {
     let (store, stream) = (store(), key("s"));
     let (begun, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     append(&store, &stream, 0..3).await;

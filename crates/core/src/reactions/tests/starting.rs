@@ -14,7 +14,7 @@ async fn refused(reactions: Reactions) -> ReactionsError {
 }
 
 #[tokio::test]
-async fn what_cannot_run_is_refused() {
+async fn invalid_reactions_are_rejected() {
     let store = store();
     let twice = reactions(&store).with(noting("a")).with(noting("b")).with(noting("a"));
     assert_eq!(refused(twice).await, ReactionsError::Twice { name: "a".to_owned() });
@@ -72,7 +72,7 @@ async fn rows_that_have_something_to_do_move_to_a_new_lane() {
 }
 
 #[tokio::test]
-async fn rows_of_reactions_that_are_not_known_here_are_put_off() {
+async fn rows_of_unknown_reactions_are_deferred() {
     let (store, stream) = (store(), key("s"));
     let queue = || QueueName::new("shared").unwrap();
     let both = reactions(&store).with(noting("known").queue(queue())).with(noting("unknown").queue(queue()));
@@ -84,8 +84,10 @@ async fn rows_of_reactions_that_are_not_known_here_are_put_off() {
     store.apply(Batch::new().enqueue(NewWork::standing(job, queue()))).await.unwrap();
     let running = reactions(&store).with(noting("known").queue(queue())).start().await.unwrap();
     let now = store.now().await.unwrap();
-    until("it is put off", async || row(&store, "unknown", &stream).await.due.is_some_and(|due| due > now))
-        .await;
+    until("the row is deferred", async || {
+        row(&store, "unknown", &stream).await.due.is_some_and(|due| due > now)
+    })
+    .await;
     let row = row(&store, "unknown", &stream).await;
     assert_eq!((row.attempts, row.blocked), (0, None), "it is not its fault");
     assert_eq!(noted(&store).await, [0, 0]);

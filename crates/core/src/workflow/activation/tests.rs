@@ -111,7 +111,7 @@ fn done(name: &str, seq: u32, value: &str) -> JournalEntry {
     JournalEntry::Done(Done { op: id(name, seq), value: Payload::trusted(value), ran: Ran::EPOCH })
 }
 
-fn heard(signal: &str, value: &str) -> JournalEntry {
+fn received(signal: &str, value: &str) -> JournalEntry {
     JournalEntry::Heard(SignalReceived {
         signal: signal.to_owned(),
         id: None,
@@ -220,7 +220,7 @@ fn a_replayed_timer_is_compared_with_the_clock_before_the_run_rests() {
 
 #[test]
 fn a_signal_that_came_first_is_handed_over_before_the_next_entry() {
-    let activation = fresh(vec![heard("go", "1"), done("a", 1, "2")]);
+    let activation = fresh(vec![received("go", "1"), done("a", 1, "2")]);
     let wait = request(&activation, Kind::Wait, "go 1");
     assert!(poll(&wait).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Poll, "the entry");
@@ -233,7 +233,7 @@ fn a_signal_that_came_first_is_handed_over_before_the_next_entry() {
 
 #[test]
 fn a_signal_that_was_not_consumed_is_there_for_the_next_wait() {
-    let activation = fresh(vec![heard("go", "1")]);
+    let activation = fresh(vec![received("go", "1")]);
     let first = request(&activation, Kind::Wait, "go 1");
     assert!(poll(&first).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Poll);
@@ -248,7 +248,7 @@ fn a_signal_that_was_not_consumed_is_there_for_the_next_wait() {
 
 #[test]
 fn a_wait_that_is_kept_gives_its_signal_back_and_receives_it_when_it_is_awaited() {
-    let activation = fresh(vec![heard("go", "1")]);
+    let activation = fresh(vec![received("go", "1")]);
     let kept = request(&activation, Kind::Wait, "go 1");
     assert!(poll(&kept).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Poll, "the entry");
@@ -263,7 +263,7 @@ fn a_wait_that_is_kept_gives_its_signal_back_and_receives_it_when_it_is_awaited(
     assert!(poll(&second).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Poll);
     assert_eq!(value(&second), "1");
-    activation.lock().receive(placed(vec![heard("go", "2")]).remove(0));
+    activation.lock().receive(placed(vec![received("go", "2")]).remove(0));
     assert!(poll(&kept).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Poll, "the entry");
     assert_eq!(activation.lock().next(moment()), Action::Poll, "the signal");
@@ -340,7 +340,7 @@ fn code_that_ignores_its_cancellation_fails() {
         let op = request(&activation, Kind::Wait, &format!("go {}", ops.len()));
         assert!(poll(&op).is_none());
         ops.push(op);
-        assert!(ops.len() < 20_000, "it goes on for ever");
+        assert!(ops.len() < 20_000, "the activation has a limit");
     }
 }
 

@@ -124,7 +124,7 @@ impl World {
     fn send_signal(&mut self) -> Option<Placed> {
         self.signals_left = self.signals_left.checked_sub(1)?;
         let value = self.signals_left.to_string();
-        Some(self.write(heard("go", &value)))
+        Some(self.write(received("go", &value)))
     }
 
     /// Runs one activation. Returns its observations if the workflow ended.
