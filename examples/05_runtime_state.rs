@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let key = ("runtime_state", "current").into_key()?;
 
     // Version 1 had no tasks. The first transaction that sets the document writes version 2.
-    let version_1 = Payload::from_json(r#"{"version": 1, "start_time": 1700000000000000}"#)?;
+    let version_1 = Payload::from_json(r#"{"version": 1, "start_time": "2023-11-14T22:13:20Z"}"#)?;
     tide.apply(Batch::new().put(&key, Expect::Absent, version_1)).await?;
     let schema = Schema::new().then(|version_1| {
         let start = version_1.get("start_time").cloned();

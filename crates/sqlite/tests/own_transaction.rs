@@ -191,3 +191,17 @@ async fn removals_commit_with_the_transaction_or_not_at_all() {
     let places: Vec<(u64, u64)> = events.iter().map(|e| (e.version.0, e.position.0)).collect();
     assert_eq!(places, [(5, 6)]);
 }
+
+/// A transaction that was rolled back, for example by SQLite itself on a full disk, has no place for a batch: it would
+/// commit alone.
+#[tokio::test]
+async fn a_transaction_that_is_over_takes_no_batch() {
+    let mut shop = Shop::open().await;
+    let tx = shop.begin();
+    tx.invoice();
+    tx.tx.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(tx.apply(&append(0)), Err("TL0105".to_owned()));
+    drop(tx);
+    assert_eq!(shop.invoices(), 0);
+    assert!(shop.store.stream(&Key::single("sales").unwrap()).await.unwrap().is_none());
+}

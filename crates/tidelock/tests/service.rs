@@ -193,15 +193,15 @@ async fn one_process_leads_and_the_next_takes_over_at_shutdown() {
         (lead.fence(), || Batch::new().put(&Key::single("plan").unwrap(), Expect::Any, Payload::null()));
     tide.apply(lead.guard(put()).unwrap()).await.unwrap();
     let late = lead.guard(put()).unwrap();
-    drop(lead);
 
+    // The clone in this test does not keep the lease.
     let second = candidate("second").start().await.unwrap();
     first.shutdown().await;
-    let (name, lead) = leaders.recv().await.unwrap();
+    let (name, next) = leaders.recv().await.unwrap();
     assert_eq!(name, "second");
-    assert!(lead.fence() > fence);
+    assert!(next.fence() > fence);
     assert_eq!(tide.apply(late).await.unwrap_err().kind(), ErrorKind::Conflict);
-    drop(lead);
+    assert!(lead.guard(put()).is_err() && lead.token().is_cancelled());
     second.shutdown().await;
 }
 
@@ -227,5 +227,43 @@ async fn a_leader_that_fails_panics_or_is_robbed_leads_again() {
     stolen.release().await.unwrap();
     fences.push(leaders.recv().await.unwrap());
     assert!(fences.is_sorted() && fences.windows(2).all(|pair| pair[0] != pair[1]), "{fences:?}");
+    service.shutdown().await;
+}
+
+/// A live view of the inspector is an endless response, for which a graceful shutdown would wait.
+#[cfg(all(unix, feature = "server"))]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_a_program_with_an_open_live_view() {
+    use tidelock::server::ServerOptions;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let tide = Tidelock::open("memory:").await.unwrap();
+    let service = tide.service().start().await.unwrap();
+    let routes = axum::Router::new().nest("/tide", service.inspector(ServerOptions::behind_own_auth()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // From here on, the signal does not end this process.
+    let _listening = signal(SignalKind::terminate()).unwrap();
+    let serving = axum::serve(listener, routes).with_graceful_shutdown(service.stopped());
+    let serving = tokio::spawn(serving.into_future());
+
+    let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /tide/api/v1/events/changes HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    client.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+
+    let ended = async {
+        // The server listens for the signal from its first poll, which may be later than this.
+        while !serving.is_finished() {
+            let kill =
+                std::process::Command::new("kill").args(["-TERM", &std::process::id().to_string()]).status();
+            assert!(kill.unwrap().success());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the live view keeps the server");
     service.shutdown().await;
 }

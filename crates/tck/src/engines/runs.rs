@@ -174,6 +174,17 @@ pub async fn w4_the_same_id_and_input_is_the_same_run(env: &Env) {
     driving.shutdown().await;
 }
 
+/// A start beside effects of the caller fails when one of their preconditions does, even if that is on another run.
+pub async fn w4_a_start_beside_a_failed_precondition_is_no_start(env: &Env) {
+    let here = client(&env.store);
+    here.start(JOB, &7).id("first").await.unwrap();
+    let first = Key::new("tidelock.run", ["first"]).unwrap();
+    let absent = Batch::new().guard_document(&first, Expect::Absent);
+    let error = here.with_batch(absent).start(JOB, &7).id("second").await.unwrap_err();
+    assert!(matches!(&error, WorkflowError::Write(_)), "{error}");
+    assert!(here.handle(JOB, "second").status().await.is_err());
+}
+
 /// Code that swallows every error still waits.
 pub async fn w5_code_that_swallows_errors_still_waits(env: &Env) {
     let code = async |cx: &Ctx, _: u32| {
