@@ -89,8 +89,7 @@ impl ServiceHandle {
     }
 
     /// Waits for SIGTERM or Ctrl-C, for example as the shutdown signal of an HTTP server. A program that cannot listen for
-    /// a signal waits for the other one. Then the live views of the [`inspector`](Self::inspector) end, for which the server
-    /// would wait otherwise.
+    /// a signal waits for the other one. Then the live views of the inspector end, for which the server would wait otherwise.
     pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         #[cfg(feature = "server")]
         let inspectors = self.inspectors.clone();
