@@ -57,6 +57,7 @@ fn describe(error: &rusqlite::Error) -> String {
 
 fn kind(error: &rusqlite::Error) -> StoreErrorKind {
     match error.sqlite_error_code() {
+        _ if is_outdated(error) => StoreErrorKind::TransactionConflict,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreErrorKind::Busy,
         Some(ErrorCode::DiskFull) => StoreErrorKind::Full,
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreErrorKind::ReadOnly,
@@ -66,6 +67,11 @@ fn kind(error: &rusqlite::Error) -> StoreErrorKind {
         None if is_unreadable(error) => StoreErrorKind::Corrupt,
         _ => StoreErrorKind::Bug,
     }
+}
+
+/// Returns whether the caller's transaction began by reading, and another one has committed since. It cannot write any more.
+fn is_outdated(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|code| code.extended_code == rusqlite::ffi::SQLITE_BUSY_SNAPSHOT)
 }
 
 /// Returns whether an error concerns one batch. A uniqueness violation, an oversized value or an unreadable row does;

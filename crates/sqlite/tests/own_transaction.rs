@@ -205,3 +205,15 @@ async fn a_transaction_that_is_over_takes_no_batch() {
     assert_eq!(shop.invoices(), 0);
     assert!(shop.store.stream(&Key::single("sales").unwrap()).await.unwrap().is_none());
 }
+
+/// A transaction that began by reading cannot write once another one has committed: only a new one can.
+#[tokio::test]
+async fn a_transaction_with_an_outdated_snapshot_must_be_repeated() {
+    let mut shop = Shop::open().await;
+    let tx = shop.mine.transaction_with_behavior(TransactionBehavior::Deferred).unwrap();
+    tx.query_row("SELECT count(*) FROM invoices", [], |row| row.get::<_, i64>(0)).unwrap();
+    shop.store.apply(append(0)).await.unwrap();
+    let put = Batch::new().put(&Key::single("total").unwrap(), Expect::Any, Payload::null());
+    let error = shop.store.apply_in(&tx, &put).unwrap_err();
+    assert_eq!(error.code().to_string(), "TL0312", "{error}");
+}

@@ -14,7 +14,7 @@ use tidelock_core::projections::ProjectionsError;
 use tidelock_core::reactions::ReactionsError;
 use tidelock_core::schedule::ScheduleError;
 use tidelock_core::state::{MutateError, StateError};
-use tidelock_core::store::{ApplyError, StoreError, StoreErrorKind};
+use tidelock_core::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 use tidelock_core::workflow::WorkflowError;
 
 /// The class of an error, for example to choose an HTTP status.
@@ -127,12 +127,15 @@ fn by_retry(error: &impl Explain) -> ErrorKind {
 fn of_store(error: &StoreError) -> ErrorKind {
     match error.kind {
         StoreErrorKind::Invalid => ErrorKind::Invalid,
+        // A server that stops gets no more requests; a proxy sends them elsewhere.
+        StoreErrorKind::Closed => ErrorKind::Unavailable,
         _ => by_retry(error),
     }
 }
 
 fn of_write(error: &ApplyError) -> ErrorKind {
     match error {
+        ApplyError::Refused(refusal) if matches!(**refusal, Refusal::Invalid(_)) => ErrorKind::Invalid,
         ApplyError::Refused(_) => ErrorKind::Conflict,
         ApplyError::Store { error, .. } => of_store(error),
     }
@@ -140,7 +143,10 @@ fn of_write(error: &ApplyError) -> ErrorKind {
 
 fn of_lease(error: &LeaseError) -> ErrorKind {
     match error {
-        LeaseError::Held { .. } | LeaseError::Waited { .. } | LeaseError::Lost { .. } => ErrorKind::Conflict,
+        LeaseError::Held { .. }
+        | LeaseError::Waited { .. }
+        | LeaseError::TimedOut { .. }
+        | LeaseError::Lost { .. } => ErrorKind::Conflict,
         LeaseError::Store(error) => of_store(error),
         LeaseError::Write(error) => of_write(error),
         other => by_retry(other),
@@ -190,6 +196,64 @@ fn of_schedule(error: &ScheduleError) -> ErrorKind {
     }
 }
 
+fn of_reactions(error: &ReactionsError) -> ErrorKind {
+    match error {
+        ReactionsError::Unknown { .. } => ErrorKind::NotFound,
+        ReactionsError::Running { .. } => ErrorKind::Conflict,
+        ReactionsError::Name { .. } | ReactionsError::Invalid { .. } => ErrorKind::Invalid,
+        ReactionsError::Store(error) => of_store(error),
+        ReactionsError::Write(error) => of_write(error),
+        ReactionsError::Lease(error) => of_lease(error),
+        other => by_retry(other),
+    }
+}
+
+fn of_projections(error: &ProjectionsError) -> ErrorKind {
+    match error {
+        ProjectionsError::Unknown { .. } => ErrorKind::NotFound,
+        ProjectionsError::Behind { .. } => ErrorKind::Conflict,
+        ProjectionsError::Invalid(_) => ErrorKind::Invalid,
+        ProjectionsError::Reactions(error) => of_reactions(error),
+        ProjectionsError::Read(error) => of_store(error),
+        ProjectionsError::Write(error) => of_write(error),
+    }
+}
+
+fn of_outbox(error: &OutboxError) -> ErrorKind {
+    match error {
+        OutboxError::Unknown { .. } => ErrorKind::NotFound,
+        OutboxError::UnderWay { .. } => ErrorKind::Conflict,
+        OutboxError::Invalid(_) => ErrorKind::Invalid,
+        OutboxError::Store(error) => of_store(error),
+        OutboxError::Write(error) => of_write(error),
+        OutboxError::NoRuntime => by_retry(error),
+    }
+}
+
+fn of_idempotency(error: &IdempotencyError) -> ErrorKind {
+    match error {
+        IdempotencyError::BadKey { .. } | IdempotencyError::Invalid(_) => ErrorKind::Invalid,
+        IdempotencyError::InFlight { .. } | IdempotencyError::Lost { .. } => ErrorKind::Conflict,
+        IdempotencyError::Unknown { .. } => ErrorKind::NotFound,
+        IdempotencyError::Store(error) => of_store(error),
+        IdempotencyError::Write(error) => of_write(error),
+        IdempotencyError::Lease(error) => of_lease(error),
+        other => by_retry(other),
+    }
+}
+
+fn of_archive(error: &ArchiveError) -> ErrorKind {
+    match error {
+        ArchiveError::Pending { .. } | ArchiveError::UnderWay { .. } | ArchiveError::Removal { .. } => {
+            ErrorKind::Conflict
+        }
+        ArchiveError::Events(error) => of_events(error),
+        ArchiveError::Reactions(error) => of_reactions(error),
+        ArchiveError::Lease(error) => of_lease(error),
+        other => by_retry(other),
+    }
+}
+
 fn of_lock(error: &LockError) -> ErrorKind {
     match error {
         LockError::Busy { .. } | LockError::TimedOut { .. } => ErrorKind::Conflict,
@@ -219,11 +283,11 @@ from! {
     EventsError => of_events;
     WorkflowError => of_workflow;
     ScheduleError => of_schedule;
-    ReactionsError => by_retry;
-    ProjectionsError => by_retry;
-    OutboxError => by_retry;
-    IdempotencyError => by_retry;
-    ArchiveError => by_retry;
+    ReactionsError => of_reactions;
+    ProjectionsError => of_projections;
+    OutboxError => of_outbox;
+    IdempotencyError => of_idempotency;
+    ArchiveError => of_archive;
 }
 
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<MutateError<E>> for Error {

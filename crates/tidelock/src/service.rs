@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidelock_core::clock::ManualClock;
+use tidelock_core::error::InvalidInput;
 use tidelock_core::failure::Failure;
 use tidelock_core::housekeeping::Housekeeping;
 use tidelock_core::id::Owner;
@@ -237,8 +238,7 @@ impl Service {
         }
     }
 
-    /// Runs the service until the future ends, then shuts down. [`ServiceHandle::stopped`] is such a future; without a
-    /// handle, pass `tokio::signal::ctrl_c()`.
+    /// Runs the service until the future ends, then shuts down. [`run`](Self::run) waits for a signal.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -248,7 +248,28 @@ impl Service {
         Ok(handle.shutdown().await)
     }
 
+    /// Runs the service until SIGTERM or Ctrl-C, then shuts down.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn run(self) -> Result<ServiceReport, Error> {
+        let handle = self.start().await?;
+        handle.stopped().await;
+        Ok(handle.shutdown().await)
+    }
+
+    /// Checks the names that no engine compares, and that a runtime can run the workers.
+    fn check(&self) -> Result<(), InvalidInput> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            let reason = "no Tokio runtime; call start() from a runtime that outlives the service";
+            return Err(invalid("service", "", reason));
+        }
+        distinct("outbox", self.outboxes.iter().map(|(name, _)| *name))?;
+        distinct("leader", self.leaders.iter().map(Candidate::name))
+    }
+
     async fn start_into(self, handle: &mut ServiceHandle) -> Result<(), Error> {
+        self.check()?;
         let Self { tide, workflows, queues, retention, skip_time, options, .. } = self;
         let store = tide.store();
         if !self.reactions.is_empty() {
@@ -290,4 +311,18 @@ impl Service {
         handle.housekeeping = Some(housekeeping.spawn());
         Ok(())
     }
+}
+
+fn distinct(what: &'static str, names: impl Iterator<Item = &'static str>) -> Result<(), InvalidInput> {
+    let mut known = std::collections::BTreeSet::new();
+    for name in names {
+        if !known.insert(name) {
+            return Err(invalid(what, name, "it was added twice; give one of them another name"));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(what: &'static str, name: &str, reason: &str) -> InvalidInput {
+    InvalidInput::Name { what, text: name.to_owned(), reason: reason.to_owned() }
 }

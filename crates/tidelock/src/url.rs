@@ -35,7 +35,17 @@ impl StoreUrl {
         }
         let path = match text.split_once(':') {
             Some(("memory" | "mem", _)) => return Ok(Self::Memory),
-            Some(("sqlite", rest)) => rest.strip_prefix("//").unwrap_or(rest),
+            Some(("sqlite", rest)) => file(rest.strip_prefix("//").unwrap_or(rest))?,
+            // Connection settings of libpq, which may contain a password, are no file name.
+            None if text
+                .split_whitespace()
+                .any(|word| word.starts_with("host=") || word.starts_with("password=")) =>
+            {
+                return Err(invalid(
+                    "",
+                    "connection settings are not a URL; write postgres://USER:PASSWORD@HOST/DATABASE",
+                ));
+            }
             // One letter is a Windows drive, not a scheme.
             Some((scheme, rest)) if scheme.len() > 1 && (is_scheme(scheme) || rest.starts_with("//")) => {
                 let reason = "expected postgres://…, sqlite:PATH, memory: or a plain path";
@@ -59,6 +69,18 @@ impl fmt::Debug for StoreUrl {
                 f.debug_struct("Postgres").field("schema", schema).finish_non_exhaustive()
             }
         }
+    }
+}
+
+/// Returns the path of a SQLite URL. What other libraries write in such a URL would otherwise become a part of a file name.
+fn file(path: &str) -> Result<&str, InvalidInput> {
+    match path {
+        ":memory:" => Err(invalid(path, "a store in memory is memory:, without a file")),
+        path if path.contains('?') => Err(invalid(
+            "sqlite",
+            "the URL of a file has no parameters; pass options with Tidelock::options(url).sqlite(…)",
+        )),
+        path => Ok(path),
     }
 }
 
@@ -102,6 +124,9 @@ mod tests {
         for text in [
             "",
             "sqlite:",
+            "sqlite::memory:",
+            "sqlite://app.db?mode=rwc",
+            "host=h password=secret dbname=d",
             "mysql://root:secret@host/db",
             "postgresql+ssl://root:secret@host/db",
             "my_sql://root:secret@host",

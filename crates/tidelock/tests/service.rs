@@ -125,6 +125,29 @@ async fn an_error_names_its_class_and_keeps_the_error_of_the_application() {
 }
 
 #[tokio::test]
+async fn errors_of_engines_have_the_class_of_their_cause() {
+    use tidelock::outbox::OutboxError;
+    use tidelock::reactions::ReactionFilter;
+    use tidelock::store::{ApplyError, StoreError, StoreErrorKind};
+
+    let kind = |error: tidelock::Error| error.kind();
+    let (outbox, message) = ("mails".to_owned(), "m".to_owned());
+    assert_eq!(kind(OutboxError::Unknown { outbox, message }.into()), ErrorKind::NotFound);
+    let closed = StoreError::new(StoreErrorKind::Closed, "writing", "the store was closed");
+    assert_eq!(kind(OutboxError::from(closed).into()), ErrorKind::Unavailable);
+
+    let tide = Tidelock::open("memory:").await.unwrap();
+    let absent = Batch::new().guard_document(&Key::single("k").unwrap(), Expect::Exists);
+    let conflict: ApplyError = tide.store().apply(absent).await.unwrap_err();
+    assert_eq!(kind(OutboxError::from(conflict).into()), ErrorKind::Conflict);
+    let unknown = tide.operator().unblock(&ReactionFilter::of("nightly")).await.unwrap_err();
+    assert_eq!(kind(unknown.into()), ErrorKind::NotFound);
+    let oversize = Payload::of(&"x".repeat(10_000_000)).unwrap();
+    let invalid = tide.apply(Batch::new().put(&Key::single("k").unwrap(), Expect::Any, oversize)).await;
+    assert_eq!(kind(invalid.unwrap_err()), ErrorKind::Invalid);
+}
+
+#[tokio::test]
 async fn invalid_keys_are_reported_by_the_call_that_uses_them() {
     let tide = Tidelock::open("memory:").await.unwrap();
     let huge = "x".repeat(5_000);
@@ -170,6 +193,13 @@ async fn a_service_that_cannot_start_leaves_nothing_running() {
     let twice = |name: &str| Reaction::new(name).each(async |_, _| Ok(()));
     let service = tide.service().workflow(ORDER, order).reaction(twice("a")).reaction(twice("a"));
     assert!(service.start().await.is_err());
+    let deliver = async |_: Delivery| Ok(());
+    let twice = tide.service().outbox(MAILS, deliver).outbox(MAILS, deliver);
+    assert!(twice.start().await.unwrap_err().to_string().contains("mails"));
+    let lead = async |_| Ok(());
+    let twice = tide.service().leader("rebalance", lead).leader("rebalance", lead);
+    assert!(twice.start().await.unwrap_err().to_string().contains("rebalance"));
+    assert_eq!(tide.service().leader("", lead).start().await.unwrap_err().kind(), ErrorKind::Invalid);
 
     let report = tide.service().workflow(ORDER, order).run_until(async {}).await.unwrap();
     assert!(report.workflows.is_some() && report.reactions.is_none());
@@ -191,7 +221,7 @@ async fn one_process_leads_and_the_next_takes_over_at_shutdown() {
     assert_eq!(name, "first");
     let (fence, put) =
         (lead.fence(), || Batch::new().put(&Key::single("plan").unwrap(), Expect::Any, Payload::null()));
-    tide.apply(lead.guard(put()).unwrap()).await.unwrap();
+    lead.apply(put()).await.unwrap();
     let late = lead.guard(put()).unwrap();
 
     // The clone in this test does not keep the lease.
@@ -201,7 +231,7 @@ async fn one_process_leads_and_the_next_takes_over_at_shutdown() {
     assert_eq!(name, "second");
     assert!(next.fence() > fence);
     assert_eq!(tide.apply(late).await.unwrap_err().kind(), ErrorKind::Conflict);
-    assert!(lead.guard(put()).is_err() && lead.token().is_cancelled());
+    assert!(lead.apply(put()).await.is_err() && lead.token().is_cancelled());
     second.shutdown().await;
 }
 

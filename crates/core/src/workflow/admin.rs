@@ -159,12 +159,15 @@ impl WorkflowClient {
         let events = history.iter().map(JournalEntry::event).collect::<Result<Vec<NewEvent>, _>>()?;
         let new = NewRun { started_at: self.store.estimated_now(), ..forked(&started, record, id)? };
         let batch = new.batch_with(events)?.and(self.beside.clone());
+        let key = keys::run(id)?;
         self.store.apply(batch).await.map_err(|error| match error.refusal() {
-            Some(crate::store::Refusal::Document { .. }) => WorkflowError::Taken {
-                run: id.to_owned(),
-                workflow: started.workflow.clone(),
-                same_workflow: true,
-            },
+            Some(crate::store::Refusal::Document { key: found, .. }) if *found == key => {
+                WorkflowError::Taken {
+                    run: id.to_owned(),
+                    workflow: started.workflow.clone(),
+                    same_workflow: true,
+                }
+            }
             _ => error.into(),
         })?;
         keys::wake(&new.queue);

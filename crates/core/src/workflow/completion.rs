@@ -314,8 +314,9 @@ pub(super) async fn append_entry(
                 keys::wake(&record.queue);
                 return Ok(());
             }
-            // The document changed concurrently; the run may have ended.
-            Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => {}
+            // The document changed concurrently; the run may have ended. A document of the caller's own effects is not retried.
+            Err(ApplyError::Refused(refusal)) if matches!(&*refusal, Refusal::Document { key: found, .. } if *found == key) =>
+                {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -174,6 +174,21 @@ pub async fn w4_the_same_id_and_input_is_the_same_run(env: &Env) {
     driving.shutdown().await;
 }
 
+/// A message beside effects of the caller is rejected when one of their preconditions fails, and is not retried forever.
+pub async fn w9_a_message_beside_a_failed_precondition_is_rejected(env: &Env) {
+    let here = client(&env.store);
+    here.start(ASK, &7).id("asked").await.unwrap();
+    let absent = Batch::new().guard_document(&Key::single("missing").unwrap(), Expect::Exists);
+    let beside = here.with_batch(absent);
+    for error in [
+        beside.signal("asked", GO, &"go".to_owned()).await.unwrap_err(),
+        beside.cancel("asked", "no reason").await.unwrap_err(),
+    ] {
+        assert!(matches!(&error, WorkflowError::Write(_)), "{error}");
+    }
+    assert_eq!(here.handle(ASK, "asked").status().await.unwrap(), RunStatus::Running);
+}
+
 /// A start beside effects of the caller fails when one of their preconditions does, even if that is on another run.
 pub async fn w4_a_start_beside_a_failed_precondition_is_no_start(env: &Env) {
     let here = client(&env.store);

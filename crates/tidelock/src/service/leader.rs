@@ -13,12 +13,12 @@ use tidelock_core::id::{Fence, Owner};
 use tidelock_core::key::Key;
 use tidelock_core::lease::{LeaseError, LeaseGuard, LostReason};
 use tidelock_core::runtime::backoff::Backoff;
-use tidelock_core::store::Batch;
+use tidelock_core::store::{Batch, Receipt};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
-use crate::Tidelock;
+use crate::{Error, Tidelock};
 
 /// The shortest wait before the next candidacy, so that a handler that returns at once does not spin.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,15 +36,24 @@ type Handler = Arc<dyn Fn(Leadership) -> BoxFuture<'static, Result<(), Failure>>
 pub struct Leadership {
     /// Only the election holds the guard, so that a clone that outlives the handler does not keep the lease.
     guard: Weak<LeaseGuard>,
+    tide: Tidelock,
     key: Key,
     fence: Fence,
     token: CancellationToken,
 }
 
 impl Leadership {
-    fn of(guard: &Arc<LeaseGuard>) -> Self {
+    fn of(guard: &Arc<LeaseGuard>, tide: Tidelock) -> Self {
         let (key, fence, token) = (guard.key().clone(), guard.fence(), guard.token());
-        Self { guard: Arc::downgrade(guard), key, fence, token }
+        Self { guard: Arc::downgrade(guard), tide, key, fence, token }
+    }
+
+    /// Applies a batch on the condition that this process still leads.
+    ///
+    /// # Errors
+    /// [`Error`] when another process leads, a precondition does not hold, or the store fails.
+    pub async fn apply(&self, batch: Batch) -> Result<Receipt, Error> {
+        self.tide.apply(self.guard(batch)?).await
     }
 
     /// Returns the fencing token. It is higher than that of every earlier leader.
@@ -53,7 +62,7 @@ impl Leadership {
         self.fence
     }
 
-    /// Adds the precondition that this process still leads. Without it, a write may land after another process has taken
+    /// Adds the precondition that this process still leads, for a batch that is applied elsewhere. Without it, a write may land after another process has taken
     /// over.
     ///
     /// # Errors
@@ -93,7 +102,14 @@ impl Candidate {
         Self { name, key, handler: Arc::new(move |lead| handler.clone()(lead).boxed()) }
     }
 
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
     pub(super) fn spawn(self, tide: &Tidelock, options: &Options) -> Result<Leading, InvalidInput> {
+        if self.name.is_empty() {
+            return Err(super::invalid("leader", self.name, "the name is empty"));
+        }
         let stopping = CancellationToken::new();
         let election = Election {
             tide: tide.clone(),
@@ -194,7 +210,7 @@ impl Election {
     /// Runs the handler until it returns, the lease is lost, or the service stops. Then the lease is released.
     async fn lead(&self, guard: LeaseGuard) -> Result<(), Failure> {
         let guard = Arc::new(guard);
-        let lead = Leadership::of(&guard);
+        let lead = Leadership::of(&guard, self.tide.clone());
         let handler = AssertUnwindSafe(async { (self.handler)(lead).await });
         let ended = tokio::select! {
             biased;
