@@ -1,0 +1,342 @@
+//! Power-cut test for stores on files: everything that was not flushed may be lost, reordered or torn.
+//!
+//! ```text
+//!  child process ── file system calls ──> recorder.c (LD_PRELOAD) ── changes and notes in one order ──> log
+//!                                                                                                       │ first k changes
+//!  check, continue, check again <── real directory <── content after the cut <── loss (seed) <── disk model
+//! ```
+//!
+//! A child process works with a recorder preloaded. It notes each acknowledgement in a file of the same directory, so the log
+//! holds changes and acknowledgements in one order. A cut is a moment in that log. The [model of the disk](disk) knows
+//! which changes were flushed by then. The seed decides about the others. The store is then opened on the result: each
+//! acknowledged batch must be there, none in part, and all numbers must continue.
+//!
+//! One recording serves many cuts. Some recordings consist of several processes, of which the first was killed at some
+//! change, as unflushed changes outlive a process. Some cuts are followed by a second one, in a recording of the recovery.
+//!
+//! The recorder needs Linux and a C compiler. Without them the tests are skipped, and fail if `CI` is set.
+
+mod disk;
+mod log;
+mod loss;
+mod recorder;
+mod storage;
+mod verify;
+mod workload;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt as _;
+use tidelock_core::clock::SystemClock;
+
+use self::disk::{Disk, Image};
+use self::log::Change;
+use self::loss::{Extent, Loss};
+use self::recorder::{Life, Recording};
+use self::storage::Storage;
+use self::workload::Notes;
+use crate::Backend;
+use crate::conn::Conn;
+use crate::rng::Rng;
+use crate::run::say;
+
+pub(crate) use self::workload::{Work, live};
+
+/// Number of cuts in each recording.
+const CUTS: u64 = 10;
+/// The variable that names the log of a failed cut.
+const REPLAY: &str = "TIDELOCK_POWER_CUT_REPLAY";
+/// The end of the names of logs that show a recovery.
+const SECOND: &str = ".second";
+/// Number of steps of each task after a cut.
+const STEPS_AFTER: u64 = 2;
+
+/// The result of a series of cuts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The number of cuts, second cuts during the recovery included.
+    pub cuts: u64,
+    /// The number of second cuts.
+    pub second: u64,
+    /// Notes of acknowledgements that were checked, over all cuts.
+    pub acknowledged: usize,
+    /// The number of cuts that lost or tore an unflushed change.
+    pub lossy: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cuts, second, acknowledged, lossy } = self;
+        write!(f, "{cuts} power cuts, {second} of them during recovery, {lossy} with losses: ")?;
+        write!(f, "{acknowledged} acknowledgements checked, lost 0")
+    }
+}
+
+/// The promises that a store keeps over a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Acknowledged writes survive, and batches are whole.
+    Durable,
+    /// Batches are whole. The last acknowledged writes may be missing.
+    Atomic,
+}
+
+/// A device that acknowledges flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// It carries them out.
+    Honest,
+    /// It does nothing. No store survives a power cut on such a device, so checks that pass are blind.
+    IgnoresFlushes,
+}
+
+/// A rig that cuts the power of stores on files.
+#[derive(Debug)]
+pub struct PowerCuts {
+    library: PathBuf,
+    scratch: PathBuf,
+}
+
+impl PowerCuts {
+    /// Prepares the rig in an empty directory. Returns `None`, and prints why, where it cannot run.
+    ///
+    /// # Panics
+    /// If it cannot run and the environment has `CI`.
+    #[must_use]
+    pub fn prepare(scratch: &Path) -> Option<Self> {
+        match recorder::compile(scratch) {
+            Ok(library) => Some(Self { library, scratch: scratch.to_owned() }),
+            Err(reason) => {
+                say(&format!("tck: power cuts are skipped: {reason}"));
+                assert!(std::env::var_os("CI").is_none(), "power cuts cannot be tested: {reason}");
+                None
+            }
+        }
+    }
+
+    /// Cuts the power once for each seed, and checks the store after each cut. The test program must contain
+    /// [`conformance!`](crate::conformance) or [`child!`](crate::child).
+    ///
+    /// `TIDELOCK_POWER_CUT_REPLAY` names the log of a failed cut; its seed then fails in the same way.
+    ///
+    /// # Panics
+    /// If the store broke a promise. The message names the seed and the log.
+    pub async fn rounds(&self, backend: &dyn Backend, promise: Promise, seeds: Range<u64>) -> Report {
+        let mut report = Report::default();
+        let mut current: Option<(u64, Recording, Storage)> = None;
+        for seed in seeds {
+            let group = seed / CUTS;
+            let (recording, storage) = match current.take() {
+                Some((known, recording, storage)) if known == group => (recording, storage),
+                _ => self.recording(backend, group).await,
+            };
+            let turn = if replayed().is_some_and(|log| log.ends_with(SECOND)) { Turn::Second } else { Turn::First };
+            let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
+            self.cut(cut, &mut report).await;
+            current = Some((group, recording, storage));
+        }
+        report
+    }
+
+    /// Cuts the power after the last acknowledgement of a recording, and loses everything that was not flushed. Returns
+    /// whether the checks pass.
+    pub async fn survives_the_worst(&self, backend: &dyn Backend, device: Device) -> bool {
+        let (recording, storage) = self.recording(backend, 0).await;
+        // The last note is about the write that was acknowledged last: no later flush includes it by accident.
+        let moment = last_note(&recording);
+        let image = recording.disk(moment, device).cut(&mut Loss::always(Extent::Everything));
+        let (promise, turn, seed) = (Promise::Durable, Turn::First, 0);
+        let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
+        std::panic::AssertUnwindSafe(cut.check(moment, &image)).catch_unwind().await.is_ok()
+    }
+
+    async fn recording(&self, backend: &dyn Backend, group: u64) -> (Recording, Storage) {
+        let scratch = self.scratch.join(format!("{}-{group}", backend.name()));
+        let _ = std::fs::remove_dir_all(&scratch);
+        std::fs::create_dir(&scratch).expect("the scratch directory is writable");
+        let mut storage = Storage::create(&scratch);
+        if let Some(log) = replayed() {
+            return (Recording::read(Path::new(&log)), storage);
+        }
+        let lives = lives(backend, &storage, group);
+        let recording = recorder::record(&self.library, backend, &storage, &lives).await;
+        storage.remember(recorder::object_at_end(&recording));
+        (recording, storage)
+    }
+
+    async fn cut(&self, cut: Cut<'_>, report: &mut Report) {
+        let failure = Failure { seed: cut.seed, log: cut.storage.log().to_owned() };
+        let (moment, disk) = (cut.moment(), cut.disk());
+        let image = disk.cut(&mut cut.loss());
+        report.cuts += 1;
+        report.lossy += u64::from(image != disk.cut(&mut Loss::always(Extent::Nothing)));
+        if cut.turn == Turn::First && Rng::new(!cut.seed).one_in(5) {
+            self.cut_again(&cut, moment, &image, report).await;
+        } else {
+            report.acknowledged += cut.check(moment, &image).await;
+        }
+        drop(failure);
+    }
+
+    /// Records a process that recovers from a cut, and cuts its power.
+    async fn cut_again(&self, first: &Cut<'_>, moment: usize, image: &Image, report: &mut Report) {
+        first.place(moment, image);
+        let mut storage = first.storage.next();
+        let life = Life { work: first.work(), kill_after: None };
+        let recording = recorder::record(&self.library, first.backend, &storage, &[life]).await;
+        storage.remember(recorder::object_at_end(&recording));
+        let second = Cut { turn: Turn::Second, recording: &recording, storage: &storage, ..*first };
+        report.second += 1;
+        Box::pin(self.cut(second, report)).await;
+        storage.give_back(first.storage);
+    }
+}
+
+/// Whether a recording shows the work of a store or its recovery from a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    First,
+    Second,
+}
+
+/// One cut of one recording.
+#[derive(Clone, Copy)]
+struct Cut<'a> {
+    backend: &'a dyn Backend,
+    promise: Promise,
+    seed: u64,
+    turn: Turn,
+    recording: &'a Recording,
+    storage: &'a Storage,
+}
+
+impl Cut<'_> {
+    /// Returns a generator for one of the decisions about this cut.
+    fn rng(&self, decision: u64) -> Rng {
+        Rng::new(self.seed ^ (decision << 32) ^ (u64::from(self.turn == Turn::Second) << 48))
+    }
+
+    /// Returns the number of changes before the cut.
+    fn moment(&self) -> usize {
+        moment(self.recording, &mut self.rng(1))
+    }
+
+    fn disk(&self) -> Disk<'_> {
+        self.recording.disk(self.moment(), Device::Honest)
+    }
+
+    fn loss(&self) -> Loss {
+        Loss::seeded(self.rng(2))
+    }
+
+    fn work(&self) -> Work {
+        work(self.backend, self.storage, self.seed / CUTS, STEPS_AFTER)
+    }
+
+    fn place(&self, moment: usize, image: &Image) {
+        let mut ledger = Vec::new();
+        for entry in self.recording.ledger(moment) {
+            ledger.extend(serde_json::to_vec(&entry).expect("an entry is JSON"));
+            ledger.push(b'\n');
+        }
+        self.storage.place(image, &ledger, &mut self.rng(3));
+    }
+
+    /// Opens the store on what the cut left, checks it, lets it continue, and checks it again. Returns the number of notes
+    /// of acknowledgements.
+    async fn check(&self, moment: usize, image: &Image) -> usize {
+        self.place(moment, image);
+        let mut ledger = self.recording.ledger(moment);
+        if self.promise == Promise::Atomic {
+            ledger.clear();
+        }
+        let (notes, address, work) = (ledger.len(), self.storage.address(), self.work());
+        let conn = Conn(self.backend.attach(&address, SystemClock::shared()).await);
+        if self.storage.keeps_inodes() {
+            verify::check_epoch(&conn, &ledger);
+        }
+        verify::check(&conn, &work, &ledger).await;
+        verify::check_numbers(&conn, &work, &ledger).await;
+        let later = Arc::new(Mutex::new(Vec::new()));
+        workload::run(&conn, &work, &Notes::Memory(Arc::clone(&later))).await;
+        ledger.append(&mut later.lock().unwrap());
+        verify::check(&conn, &work, &ledger).await;
+        self.backend.detach(conn.0).await;
+        self.backend.inspect(&address).await;
+        notes
+    }
+}
+
+fn replayed() -> Option<String> {
+    std::env::var(REPLAY).ok()
+}
+
+/// Prints how to replay a cut when its check panics.
+struct Failure {
+    seed: u64,
+    log: PathBuf,
+}
+
+impl Drop for Failure {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let suffix = if self.log.extension().is_some() { SECOND } else { "" };
+            let kept = std::env::temp_dir().join(format!("tidelock-power-cut-{}{suffix}", self.seed));
+            let copied = std::fs::copy(&self.log, &kept).is_ok();
+            let replay = if copied { format!(" {REPLAY}={}", kept.display()) } else { String::new() };
+            say(&format!("power cut {0} failed; replay: TIDELOCK_SEED={0} TIDELOCK_ROUNDS=1{replay}", self.seed));
+        }
+    }
+}
+
+/// Chooses the processes of a recording.
+fn lives(backend: &dyn Backend, storage: &Storage, group: u64) -> Vec<Life> {
+    let mut rng = Rng::new(group);
+    let mut lives = Vec::new();
+    // A quarter of the recordings begins with a process that is killed early, often while it creates the store.
+    if group % 4 == 1 {
+        let kill_after = Some(rng.within(1..120));
+        lives.push(Life { work: work(backend, storage, group, 4), kill_after });
+    }
+    let kill_after = rng.one_in(2).then(|| rng.within(200..2_000));
+    lives.push(Life { work: work(backend, storage, group, rng.within(10..40)), kill_after });
+    if rng.one_in(2) {
+        lives.push(Life { work: work(backend, storage, group, rng.within(4..12)), kill_after: None });
+    }
+    lives
+}
+
+fn work(backend: &dyn Backend, storage: &Storage, seed: u64, steps: u64) -> Work {
+    let documents_only = backend.capabilities().documents_only;
+    Work { ledger: storage.ledger(), seed, steps, documents_only }
+}
+
+/// Chooses the moment of a cut: anywhere, early, just before or after a flush, or just after a note.
+fn moment(recording: &Recording, rng: &mut Rng) -> usize {
+    let (changes, first) = (recording.changes(), recording.prelude);
+    let own = changes.len() - first;
+    let anywhere = first + rng.below(own + 1);
+    let next = |wanted: &dyn Fn(&Change<'_>) -> bool| {
+        let found = changes.iter().skip(anywhere).position(wanted);
+        found.map_or(changes.len(), |i| anywhere + i)
+    };
+    match rng.below(6) {
+        0 | 1 => anywhere,
+        2 => first + rng.below(own.min(100) + 1),
+        3 => next(&|change| matches!(change, Change::Flush { .. })),
+        4 => (next(&|change| matches!(change, Change::Flush { .. })) + 1).min(changes.len()),
+        _ => (next(&is_note) + 1).min(changes.len()),
+    }
+}
+
+fn last_note(recording: &Recording) -> usize {
+    recording.changes().iter().rposition(is_note).expect("a process makes notes") + 1
+}
+
+/// Returns whether a change is a note in the ledger. No store writes such short lines of JSON with a write of their own.
+fn is_note(change: &Change<'_>) -> bool {
+    matches!(change, Change::Write { data, .. } if data.starts_with(b"{\"") && data.ends_with(b"}\n") && data.len() < 80)
+}
