@@ -24,6 +24,7 @@ mod storage;
 mod verify;
 mod workload;
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,8 @@ pub enum Device {
 pub struct PowerCuts {
     library: PathBuf,
     scratch: PathBuf,
+    /// The directory of the store. In memory where possible: its real flushes would only take time.
+    disk: PathBuf,
 }
 
 impl PowerCuts {
@@ -108,7 +111,7 @@ impl PowerCuts {
     #[must_use]
     pub fn prepare(scratch: &Path) -> Option<Self> {
         match recorder::compile(scratch) {
-            Ok(library) => Some(Self { library, scratch: scratch.to_owned() }),
+            Ok(library) => Some(Self { library, scratch: scratch.to_owned(), disk: disk(scratch) }),
             Err(reason) => {
                 say(&format!("tck: power cuts are skipped: {reason}"));
                 assert!(std::env::var_os("CI").is_none(), "power cuts cannot be tested: {reason}");
@@ -141,23 +144,26 @@ impl PowerCuts {
         report
     }
 
-    /// Cuts the power after the last acknowledgement of a recording, and loses everything that was not flushed. Returns
-    /// whether the checks pass.
-    pub async fn survives_the_worst(&self, backend: &dyn Backend, device: Device) -> bool {
+    /// Cuts the power after most acknowledgements without a flush, and loses everything that was not flushed.
+    ///
+    /// # Errors
+    /// The message of the check that failed.
+    pub async fn survives_the_worst(&self, backend: &dyn Backend, device: Device) -> Result<(), String> {
         let (recording, storage) = self.recording(backend, 0).await;
-        // The last note is about the write that was acknowledged last: no later flush includes it by accident.
-        let moment = last_note(&recording);
+        let moment = most_notes(&recording);
         let image = recording.disk(moment, device).cut(&mut Loss::always(Extent::Everything));
         let (promise, turn, seed) = (Promise::Durable, Turn::First, 0);
         let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
-        std::panic::AssertUnwindSafe(cut.check(moment, &image)).catch_unwind().await.is_ok()
+        let checked = std::panic::AssertUnwindSafe(cut.check(moment, &image)).catch_unwind().await;
+        let message = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+            Ok(message) => *message,
+            Err(_) => "a check failed without a message".to_owned(),
+        };
+        checked.map(drop).map_err(message)
     }
 
     async fn recording(&self, backend: &dyn Backend, group: u64) -> (Recording, Storage) {
-        let scratch = self.scratch.join(format!("{}-{group}", backend.name()));
-        let _ = std::fs::remove_dir_all(&scratch);
-        std::fs::create_dir(&scratch).expect("the scratch directory is writable");
-        let mut storage = Storage::create(&scratch);
+        let mut storage = Storage::create(&self.disk, &self.scratch);
         if let Some(log) = replayed() {
             return (Recording::read(Path::new(&log)), storage);
         }
@@ -193,6 +199,21 @@ impl PowerCuts {
         Box::pin(self.cut(second, report)).await;
         storage.give_back(first.storage);
     }
+}
+
+impl Drop for PowerCuts {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.disk);
+    }
+}
+
+/// Creates a directory for a store, in memory if the system has a file system there.
+fn disk(scratch: &Path) -> PathBuf {
+    let name = format!("tidelock-power-cut-{}", uuid::Uuid::now_v7());
+    let in_memory = Path::new("/dev/shm").join(&name);
+    let path = if std::fs::create_dir(&in_memory).is_ok() { in_memory } else { scratch.join(name) };
+    std::fs::create_dir_all(&path).expect("the scratch directory is writable");
+    path
 }
 
 /// Whether a recording shows the work of a store or its recovery from a cut.
@@ -255,10 +276,10 @@ impl Cut<'_> {
         }
         let (notes, address, work) = (ledger.len(), self.storage.address(), self.work());
         let conn = Conn(self.backend.attach(&address, SystemClock::shared()).await);
+        verify::check(&conn, &work, &ledger).await;
         if self.storage.keeps_inodes() {
             verify::check_epoch(&conn, &ledger);
         }
-        verify::check(&conn, &work, &ledger).await;
         verify::check_numbers(&conn, &work, &ledger).await;
         let later = Arc::new(Mutex::new(Vec::new()));
         workload::run(&conn, &work, &Notes::Memory(Arc::clone(&later))).await;
@@ -301,8 +322,8 @@ fn lives(backend: &dyn Backend, storage: &Storage, group: u64) -> Vec<Life> {
         let kill_after = Some(rng.within(1..120));
         lives.push(Life { work: work(backend, storage, group, 4), kill_after });
     }
-    let kill_after = rng.one_in(2).then(|| rng.within(200..2_000));
-    lives.push(Life { work: work(backend, storage, group, rng.within(10..40)), kill_after });
+    let kill_after = rng.one_in(2).then(|| rng.within(200..6_000));
+    lives.push(Life { work: work(backend, storage, group, rng.within(20..80)), kill_after });
     if rng.one_in(2) {
         lives.push(Life { work: work(backend, storage, group, rng.within(4..12)), kill_after: None });
     }
@@ -332,8 +353,18 @@ fn moment(recording: &Recording, rng: &mut Rng) -> usize {
     }
 }
 
-fn last_note(recording: &Recording) -> usize {
-    recording.changes().iter().rposition(is_note).expect("a process makes notes") + 1
+/// Returns the moment with the most notes since the last flush.
+fn most_notes(recording: &Recording) -> usize {
+    let (mut notes, mut most) = (0, (0, 0));
+    for (i, change) in recording.changes().iter().enumerate().skip(recording.prelude) {
+        match change {
+            Change::Flush { .. } => notes = 0,
+            change if is_note(change) => notes += 1,
+            _ => {}
+        }
+        most = most.max((notes, i + 1));
+    }
+    most.1
 }
 
 /// Returns whether a change is a note in the ledger. No store writes such short lines of JSON with a write of their own.

@@ -28,19 +28,17 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Creates an empty directory to record, below `scratch`.
-    pub(crate) fn create(scratch: &Path) -> Self {
-        let scratch = fs::canonicalize(scratch).expect("the scratch directory exists");
-        let storage = Self {
-            root: scratch.join("root"),
-            stash: scratch.join("stash"),
-            log: scratch.join("log"),
-            known: HashMap::new(),
-        };
-        for directory in [&storage.root, &storage.stash] {
-            fs::create_dir(directory).expect("the scratch directory is writable");
+    /// Creates an empty directory to record, below `disk`. The log goes to `scratch`.
+    pub(crate) fn create(disk: &Path, scratch: &Path) -> Self {
+        let disk = fs::canonicalize(disk).expect("the directory exists");
+        let (root, stash) = (disk.join("root"), disk.join("stash"));
+        for directory in [&root, &stash, &stash.with_extension("2")] {
+            let _ = fs::remove_dir_all(directory);
         }
-        storage
+        for directory in [&root, &stash] {
+            fs::create_dir(directory).expect("the directory is writable");
+        }
+        Self { root, stash, log: scratch.join("log"), known: HashMap::new() }
     }
 
     /// Returns the same directory for a recording that begins with its present content.

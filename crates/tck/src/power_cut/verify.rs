@@ -23,6 +23,11 @@ pub(crate) async fn check(conn: &Conn, work: &Work, ledger: &[Entry]) {
         check_truncated(conn, highest(ledger, |e| number_of!(e, Truncated))).await;
         check_rows(conn, ledger).await;
     }
+    if let Some(document) = conn.doc(&workload::recreated()).await {
+        let value: serde_json::Value = document.value.parse().unwrap();
+        let n = value.pointer("/n").and_then(serde_json::Value::as_u64).expect("it has a number");
+        assert!(value == workload::large(n).parse::<serde_json::Value>().unwrap(), "document {n} is torn");
+    }
     for entry in ledger {
         if let Entry::Void(id) = entry {
             let found = conn.resolve(*id).await.expect("the store resolves");
@@ -34,7 +39,7 @@ pub(crate) async fn check(conn: &Conn, work: &Work, ledger: &[Entry]) {
 
 /// Checks that numbers continue above all that callers know: positions, fences, versions, the epoch.
 pub(crate) async fn check_numbers(conn: &Conn, work: &Work, ledger: &[Entry]) {
-    let receipt = conn.done(Batch::new().put(&workload::recreated(), Expect::Any, number(2))).await;
+    let receipt = conn.done(Batch::new().put(&workload::recreated(), Expect::Any, workload::large(2))).await;
     let known = highest(ledger, |e| number_of!(e, Version));
     assert!(receipt.documents[0].version.0 > known, "version {known} is assigned again");
     if work.documents_only {
@@ -98,9 +103,9 @@ async fn check_rows(conn: &Conn, ledger: &[Entry]) {
     let left = conn.count(&workload::rows_left()).await;
     assert_eq!(enqueued - finished, left, "{enqueued} enqueued, {finished} finished, {left} left");
     let known = highest(ledger, |e| number_of!(e, Enqueued));
-    assert!(enqueued >= known, "{enqueued} of {known} rows are left");
+    assert!(enqueued >= known, "acknowledged and lost: {known} rows were enqueued, {enqueued} are known");
     let known = highest(ledger, |e| number_of!(e, Finished));
-    assert!(finished >= known, "{finished} of {known} acknowledged rows are left");
+    assert!(finished >= known, "acknowledged and lost: {known} rows were finished, {finished} are known");
 }
 
 /// Returns the greatest number that a caller knows, or 0.

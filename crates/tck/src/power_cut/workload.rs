@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use tidelock_core::id::QueueName;
+use tidelock_core::payload::Payload;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -162,7 +163,7 @@ async fn recreate(conn: &Conn, notes: &Notes, steps: u64) {
     let key = recreated();
     for step in 0..steps {
         let batch = match step % 3 {
-            0 | 1 => Batch::new().put(&key, Expect::Any, number(1)),
+            0 | 1 => Batch::new().put(&key, Expect::Any, large(step)),
             _ => Batch::new().delete(&key, Expect::Any),
         };
         let written = conn.done(batch).await.documents.remove(0);
@@ -173,6 +174,12 @@ async fn recreate(conn: &Conn, notes: &Notes, steps: u64) {
             conn.sweep(sweep).await.expect("the store sweeps");
         }
     }
+}
+
+/// Returns a value of some pages, so that the file grows, and its pages are freed and used again.
+pub(super) fn large(n: u64) -> Payload {
+    let fill = char::from(b'a' + (n % 26) as u8).to_string().repeat((n * 7_919 % 16) as usize * 4_096);
+    payload(json!({ "n": n, "fill": fill }))
 }
 
 pub(super) fn recreated() -> Key {
