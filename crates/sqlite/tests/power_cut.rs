@@ -88,6 +88,14 @@ async fn relaxed_durability_loses_the_last_commits_and_no_half_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_creating_and_then_by_a_power_cut() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(rig) = PowerCuts::prepare(scratch.path()) else { return };
+    let report = rig.creation(&Sqlite::default(), 4).await;
+    eprintln!("sqlite, killed while creating: {report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_ignores_flushes_is_found() {
     let scratch = tempfile::tempdir().unwrap();
     let Some(rig) = PowerCuts::prepare(scratch.path()) else { return };

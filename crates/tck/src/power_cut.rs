@@ -144,6 +144,39 @@ impl PowerCuts {
         report
     }
 
+    /// Kills a process at each of the first changes of a new database, lets the next process continue, and cuts its power
+    /// after the first acknowledgements. Changes of a killed process are visible to the next one, and not yet durable.
+    /// `every` is the distance between two kills.
+    ///
+    /// # Panics
+    /// If the store broke a promise.
+    pub async fn creation(&self, backend: &dyn Backend, every: usize) -> Report {
+        let (promise, turn, seed) = (Promise::Durable, Turn::First, 0);
+        let mut report = Report::default();
+        for kill_after in (1..).step_by(every) {
+            let mut storage = Storage::create(&self.disk, &self.scratch);
+            let work = work(backend, &storage, 0, 1);
+            let lives = [Some(kill_after), None].map(|kill_after| Life { work: work.clone(), kill_after });
+            let recording = recorder::record(&self.library, backend, &storage, &lives).await;
+            storage.remember(recorder::object_at_end(&recording));
+            let notes: Vec<usize> = notes(&recording).collect();
+            for moment in notes.iter().take(3).map(|note| note + 1) {
+                let disk = recording.disk(moment, Device::Honest);
+                let image = disk.cut(&mut Loss::always(Extent::Everything));
+                let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
+                let killed = Failure { seed: kill_after, log: storage.log().to_owned() };
+                report.acknowledged += cut.check(moment, &image).await;
+                report.cuts += 1;
+                drop(killed);
+            }
+            // The kill came after the first acknowledgement: the database exists.
+            if notes.first().is_some_and(|note| note - recording.prelude < kill_after as usize) {
+                break;
+            }
+        }
+        report
+    }
+
     /// Cuts the power after most acknowledgements without a flush, and loses everything that was not flushed.
     ///
     /// # Errors
@@ -317,8 +350,8 @@ impl Drop for Failure {
 fn lives(backend: &dyn Backend, storage: &Storage, group: u64) -> Vec<Life> {
     let mut rng = Rng::new(group);
     let mut lives = Vec::new();
-    // A quarter of the recordings begins with a process that is killed early, often while it creates the store.
-    if group % 4 == 1 {
+    // Half of the recordings begin with a process that is killed early, often while it creates the store.
+    if group % 2 == 1 {
         let kill_after = Some(rng.within(1..120));
         lives.push(Life { work: work(backend, storage, group, 4), kill_after });
     }
@@ -365,6 +398,12 @@ fn most_notes(recording: &Recording) -> usize {
         most = most.max((notes, i + 1));
     }
     most.1
+}
+
+/// Returns where the notes are among the changes.
+fn notes(recording: &Recording) -> impl Iterator<Item = usize> {
+    let changes = recording.changes();
+    (recording.prelude..changes.len()).filter(move |i| is_note(&changes[*i]))
 }
 
 /// Returns whether a change is a note in the ledger. No store writes such short lines of JSON with a write of their own.

@@ -152,15 +152,13 @@ impl Storage {
                     fs::write(&real, content).expect("the directory is writable");
                 }
             }
-            // The index of the log is either gone, or whatever the last write-back left.
-            if real.extension().is_none()
-                && real.is_file()
-                && rng.one_in(2)
-            {
-                let garbage: Vec<u8> = (0..32_768).map(|_| rng.draw() as u8).collect();
-                let index = format!("{}-shm", real.display());
-                fs::write(index, garbage).expect("the directory is writable");
-            }
+        }
+        // SQLite's index of the log is either gone, or whatever the last write-back left.
+        let store = self.root.join(STORE);
+        if store.is_file() && rng.one_in(2) {
+            let garbage: Vec<u8> = (0..32_768).map(|_| rng.draw() as u8).collect();
+            let index = format!("{}-shm", store.display());
+            fs::write(index, garbage).expect("the directory is writable");
         }
         fs::write(self.ledger(), ledger).expect("the directory is writable");
     }
