@@ -28,6 +28,14 @@ async fn killed_by_power_cuts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_creating_and_then_by_a_power_cut() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(rig) = PowerCuts::prepare(scratch.path()) else { return };
+    let report = rig.creation(&Files::default(), 1).await;
+    eprintln!("files, killed while creating: {report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_ignores_flushes_is_found() {
     let scratch = tempfile::tempdir().unwrap();
     let Some(rig) = PowerCuts::prepare(scratch.path()) else { return };
