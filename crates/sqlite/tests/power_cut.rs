@@ -48,7 +48,8 @@ impl Backend for Relaxed {
 
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
         let durability = Durability::Relaxed;
-        let options = SqliteOptions { clock, durability, readers: 2, unindexed: 24, ..SqliteOptions::default() };
+        let options =
+            SqliteOptions { clock, durability, readers: 2, unindexed: 24, ..SqliteOptions::default() };
         Arc::new(SqliteStore::open(Path::new(address), options).await.unwrap())
     }
 
@@ -91,7 +92,7 @@ async fn relaxed_durability_loses_the_last_commits_and_no_half_batch() {
 async fn killed_while_creating_and_then_by_a_power_cut() {
     let scratch = tempfile::tempdir().unwrap();
     let Some(rig) = PowerCuts::prepare(scratch.path()) else { return };
-    let report = rig.creation(&Sqlite::default(), 4).await;
+    let report = rig.creation(&Sqlite::default(), 8).await;
     eprintln!("sqlite, killed while creating: {report}");
 }
 

@@ -136,7 +136,8 @@ impl PowerCuts {
                 Some((known, recording, storage)) if known == group => (recording, storage),
                 _ => self.recording(backend, group).await,
             };
-            let turn = if replayed().is_some_and(|log| log.ends_with(SECOND)) { Turn::Second } else { Turn::First };
+            let turn =
+                if replayed().is_some_and(|log| log.ends_with(SECOND)) { Turn::Second } else { Turn::First };
             let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
             self.cut(cut, &mut report).await;
             current = Some((group, recording, storage));
@@ -341,7 +342,10 @@ impl Drop for Failure {
             let kept = std::env::temp_dir().join(format!("tidelock-power-cut-{}{suffix}", self.seed));
             let copied = std::fs::copy(&self.log, &kept).is_ok();
             let replay = if copied { format!(" {REPLAY}={}", kept.display()) } else { String::new() };
-            say(&format!("power cut {0} failed; replay: TIDELOCK_SEED={0} TIDELOCK_ROUNDS=1{replay}", self.seed));
+            say(&format!(
+                "power cut {0} failed; replay: TIDELOCK_SEED={0} TIDELOCK_ROUNDS=1{replay}",
+                self.seed
+            ));
         }
     }
 }
@@ -368,7 +372,7 @@ fn work(backend: &dyn Backend, storage: &Storage, seed: u64, steps: u64) -> Work
     Work { ledger: storage.ledger(), seed, steps, documents_only }
 }
 
-/// Chooses the moment of a cut: anywhere, early, just before or after a flush, or just after a note.
+/// Chooses the moment of a cut: anywhere, early, at a flush, at the beginning of a file, or just after a note.
 fn moment(recording: &Recording, rng: &mut Rng) -> usize {
     let (changes, first) = (recording.changes(), recording.prelude);
     let own = changes.len() - first;
@@ -377,11 +381,15 @@ fn moment(recording: &Recording, rng: &mut Rng) -> usize {
         let found = changes.iter().skip(anywhere).position(wanted);
         found.map_or(changes.len(), |i| anywhere + i)
     };
-    match rng.below(6) {
+    let flush = |change: &Change<'_>| matches!(change, Change::Flush { .. });
+    match rng.below(7) {
         0 | 1 => anywhere,
         2 => first + rng.below(own.min(100) + 1),
-        3 => next(&|change| matches!(change, Change::Flush { .. })),
-        4 => (next(&|change| matches!(change, Change::Flush { .. })) + 1).min(changes.len()),
+        3 => next(&flush),
+        4 => (next(&flush) + 1).min(changes.len()),
+        // A log that starts over writes its beginning, and soon replaces what a checkpoint has moved.
+        5 => (next(&|change| matches!(change, Change::Write { offset: 0, .. })) + rng.below(8))
+            .min(changes.len()),
         _ => (next(&is_note) + 1).min(changes.len()),
     }
 }

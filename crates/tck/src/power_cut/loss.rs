@@ -25,14 +25,8 @@ pub(crate) enum Extent {
     Garbage,
 }
 
-const EXTENTS: [Extent; 6] = [
-    Extent::Everything,
-    Extent::Nothing,
-    Extent::Tail,
-    Extent::Changes,
-    Extent::Sectors,
-    Extent::Garbage,
-];
+const EXTENTS: [Extent; 6] =
+    [Extent::Everything, Extent::Nothing, Extent::Tail, Extent::Changes, Extent::Sectors, Extent::Garbage];
 
 /// A source of decisions for one cut.
 #[derive(Debug)]

@@ -121,7 +121,11 @@ async fn run(library: &Path, backend: &dyn Backend, storage: &Storage, life: &Li
     let output = command.output().await.expect("the test program starts again");
     let killed = life.kill_after.is_some() && output.status.code() == Some(KILLED);
     let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() || killed, "a recorded process failed: {}\n{said}\n{error}", output.status);
+    assert!(
+        output.status.success() || killed,
+        "a recorded process failed: {}\n{said}\n{error}",
+        output.status
+    );
 }
 
 /// Checks that the log explains the directory: a change that the recorder missed would make every cut wrong.

@@ -26,7 +26,7 @@ pub(crate) async fn check(conn: &Conn, work: &Work, ledger: &[Entry]) {
     if let Some(document) = conn.doc(&workload::recreated()).await {
         let value: serde_json::Value = document.value.parse().unwrap();
         let n = value.pointer("/n").and_then(serde_json::Value::as_u64).expect("it has a number");
-        assert!(value == workload::large(n).parse::<serde_json::Value>().unwrap(), "document {n} is torn");
+        assert!(value == work.value(n).parse::<serde_json::Value>().unwrap(), "document {n} is torn");
     }
     for entry in ledger {
         if let Entry::Void(id) = entry {
@@ -39,7 +39,7 @@ pub(crate) async fn check(conn: &Conn, work: &Work, ledger: &[Entry]) {
 
 /// Checks that numbers continue above all that callers know: positions, fences, versions, the epoch.
 pub(crate) async fn check_numbers(conn: &Conn, work: &Work, ledger: &[Entry]) {
-    let receipt = conn.done(Batch::new().put(&workload::recreated(), Expect::Any, workload::large(2))).await;
+    let receipt = conn.done(Batch::new().put(&workload::recreated(), Expect::Any, work.value(2))).await;
     let known = highest(ledger, |e| number_of!(e, Version));
     assert!(receipt.documents[0].version.0 > known, "version {known} is assigned again");
     if work.documents_only {

@@ -36,6 +36,16 @@ pub(crate) struct Work {
     pub(crate) documents_only: bool,
 }
 
+impl Work {
+    /// Returns a value of many pages, so that a file grows, its pages are freed and used again, and its log starts over.
+    /// A store of documents has no pages.
+    pub(super) fn value(&self, n: u64) -> Payload {
+        let unit = if self.documents_only { 256 } else { 12_288 };
+        let fill = char::from(b'a' + (n % 26) as u8).to_string();
+        payload(json!({ "n": n, "fill": fill.repeat((n * 7_919 % 16) as usize * unit) }))
+    }
+}
+
 /// A note in the ledger: something that a caller knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Entry {
@@ -95,16 +105,16 @@ pub(crate) async fn live(backend: &dyn Backend, address: &str, work: &Work) {
 
 /// Runs all tasks to their ends.
 pub(crate) async fn run(conn: &Conn, work: &Work, notes: &Notes) {
-    // A single document takes a shorter path than a batch in some stores, and no batch has flushed for it yet.
-    recreate(conn, notes, 1).await;
+    // Alone first, while no batch of another task flushes for it. It stops before its first sweep.
+    recreate(conn, &Work { steps: 5, ..work.clone() }, notes).await;
     // The documents of the writers exist before the first sweep: later ones would begin above the swept versions.
     let mut tasks = JoinSet::new();
     write_all(&mut tasks, conn, &Work { steps: 1, ..work.clone() }, notes);
     finish(&mut tasks).await;
     write_all(&mut tasks, conn, work, notes);
+    let (other, also, own) = (conn.clone(), notes.clone(), work.clone());
+    tasks.spawn(async move { recreate(&other, &own, &also).await });
     let (other, also, seed, steps) = (conn.clone(), notes.clone(), work.seed, work.steps);
-    tasks.spawn(async move { recreate(&other, &also, steps).await });
-    let (other, also) = (conn.clone(), notes.clone());
     tasks.spawn(async move { void(&other, &also, seed).await });
     if !work.documents_only {
         let (other, also) = (conn.clone(), notes.clone());
@@ -161,11 +171,14 @@ pub(super) fn together(writer: u64, i: u64) -> Key {
 }
 
 /// Writes, deletes and sweeps one document again and again.
-async fn recreate(conn: &Conn, notes: &Notes, steps: u64) {
+async fn recreate(conn: &Conn, work: &Work, notes: &Notes) {
     let key = recreated();
-    for step in 0..steps {
+    for step in 0..work.steps {
+        let value = work.value(step);
         let batch = match step % 3 {
-            0 | 1 => Batch::new().put(&key, Expect::Any, large(step)),
+            // A single document takes a shorter path than a batch in some stores. The two must not mix up their order.
+            0 => Batch::new().put(&key, Expect::Any, value).put(&companion(), Expect::Any, number(1)),
+            1 => Batch::new().put(&key, Expect::Any, value),
             _ => Batch::new().delete(&key, Expect::Any),
         };
         let written = conn.done(batch).await.documents.remove(0);
@@ -178,10 +191,8 @@ async fn recreate(conn: &Conn, notes: &Notes, steps: u64) {
     }
 }
 
-/// Returns a value of some pages, so that the file grows, and its pages are freed and used again.
-pub(super) fn large(n: u64) -> Payload {
-    let fill = char::from(b'a' + (n % 26) as u8).to_string().repeat((n * 7_919 % 16) as usize * 4_096);
-    payload(json!({ "n": n, "fill": fill }))
+fn companion() -> Key {
+    key("companion")
 }
 
 pub(super) fn recreated() -> Key {
