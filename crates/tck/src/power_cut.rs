@@ -136,9 +136,12 @@ impl PowerCuts {
                 Some((known, recording, storage)) if known == group => (recording, storage),
                 _ => self.recording(backend, group).await,
             };
-            let turn =
-                if replayed().is_some_and(|log| log.ends_with(SECOND)) { Turn::Second } else { Turn::First };
-            let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
+            let stage = if replayed().is_some_and(|log| log.ends_with(SECOND)) {
+                Stage::Second
+            } else {
+                Stage::First
+            };
+            let cut = Cut { backend, promise, seed, stage, recording: &recording, storage: &storage };
             self.cut(cut, &mut report).await;
             current = Some((group, recording, storage));
         }
@@ -152,7 +155,7 @@ impl PowerCuts {
     /// # Panics
     /// If the store broke a promise.
     pub async fn creation(&self, backend: &dyn Backend, every: usize) -> Report {
-        let (promise, turn, seed) = (Promise::Durable, Turn::First, 0);
+        let (promise, stage, seed) = (Promise::Durable, Stage::First, 0);
         let mut report = Report::default();
         for kill_after in (1..).step_by(every) {
             let mut storage = Storage::create(&self.disk, &self.scratch);
@@ -164,7 +167,7 @@ impl PowerCuts {
             for moment in notes.iter().take(3).map(|note| note + 1) {
                 let disk = recording.disk(moment, Device::Honest);
                 let image = disk.cut(&mut Loss::always(Extent::Everything));
-                let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
+                let cut = Cut { backend, promise, seed, stage, recording: &recording, storage: &storage };
                 let killed = Failure { seed: kill_after, log: storage.log().to_owned() };
                 report.acknowledged += cut.check(moment, &image).await;
                 report.cuts += 1;
@@ -186,8 +189,8 @@ impl PowerCuts {
         let (recording, storage) = self.recording(backend, 0).await;
         let moment = most_notes(&recording);
         let image = recording.disk(moment, device).cut(&mut Loss::always(Extent::Everything));
-        let (promise, turn, seed) = (Promise::Durable, Turn::First, 0);
-        let cut = Cut { backend, promise, seed, turn, recording: &recording, storage: &storage };
+        let (promise, stage, seed) = (Promise::Durable, Stage::First, 0);
+        let cut = Cut { backend, promise, seed, stage, recording: &recording, storage: &storage };
         let checked = std::panic::AssertUnwindSafe(cut.check(moment, &image)).catch_unwind().await;
         let message = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
             Ok(message) => *message,
@@ -213,7 +216,7 @@ impl PowerCuts {
         let image = disk.cut(&mut cut.loss());
         report.cuts += 1;
         report.lossy += u64::from(image != disk.cut(&mut Loss::always(Extent::Nothing)));
-        if cut.turn == Turn::First && Rng::new(!cut.seed).one_in(5) {
+        if cut.stage == Stage::First && Rng::new(!cut.seed).one_in(5) {
             self.cut_again(&cut, moment, &image, report).await;
         } else {
             report.acknowledged += cut.check(moment, &image).await;
@@ -228,7 +231,7 @@ impl PowerCuts {
         let life = Life { work: first.work(), kill_after: None };
         let recording = recorder::record(&self.library, first.backend, &storage, &[life]).await;
         storage.remember(recorder::object_at_end(&recording));
-        let second = Cut { turn: Turn::Second, recording: &recording, storage: &storage, ..*first };
+        let second = Cut { stage: Stage::Second, recording: &recording, storage: &storage, ..*first };
         report.second += 1;
         Box::pin(self.cut(second, report)).await;
         storage.give_back(first.storage);
@@ -252,7 +255,7 @@ fn disk(scratch: &Path) -> PathBuf {
 
 /// Whether a recording shows the work of a store or its recovery from a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Stage {
     First,
     Second,
 }
@@ -263,7 +266,7 @@ struct Cut<'a> {
     backend: &'a dyn Backend,
     promise: Promise,
     seed: u64,
-    turn: Turn,
+    stage: Stage,
     recording: &'a Recording,
     storage: &'a Storage,
 }
@@ -271,7 +274,7 @@ struct Cut<'a> {
 impl Cut<'_> {
     /// Returns a generator for one of the decisions about this cut.
     fn rng(&self, decision: u64) -> Rng {
-        Rng::new(self.seed ^ (decision << 32) ^ (u64::from(self.turn == Turn::Second) << 48))
+        Rng::new(self.seed ^ (decision << 32) ^ (u64::from(self.stage == Stage::Second) << 48))
     }
 
     /// Returns the number of changes before the cut.

@@ -96,14 +96,14 @@ impl Loss {
             if content.len() < to {
                 content.resize(to, 0);
             }
-            self.settle(i, change, from..to, &mut content, &mut sectors);
+            self.apply_partly(i, change, from..to, &mut content, &mut sectors);
         }
         content.resize(lengths[length], 0);
         content
     }
 
     /// Makes one change in those sectors that still see it.
-    fn settle(
+    fn apply_partly(
         &mut self,
         i: usize,
         change: &Pending<'_>,
