@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A child process works with a recorder preloaded. It notes each acknowledgement in a file of the same directory, so the log
-//! holds changes and acknowledgements in one order. A cut is a moment in that log. The [model of the disk](disk) knows
+//! holds changes and acknowledgements in one order. A cut is a moment in that log. The model of the disk knows
 //! which changes were flushed by then. The seed decides about the others. The store is then opened on the result: each
 //! acknowledged batch must be there, none in part, and all numbers must continue.
 //!
@@ -134,7 +134,12 @@ impl PowerCuts {
             let group = seed / CUTS;
             let (recording, storage) = match current.take() {
                 Some((known, recording, storage)) if known == group => (recording, storage),
-                _ => self.recording(backend, group).await,
+                _ => {
+                    let failure = Failure { seed, log: self.scratch.join("log") };
+                    let made = self.recording(backend, group).await;
+                    drop(failure);
+                    made
+                }
             };
             let stage = if replayed().is_some_and(|log| log.ends_with(SECOND)) {
                 Stage::Second
@@ -167,6 +172,7 @@ impl PowerCuts {
             for moment in notes.iter().take(3).map(|note| note + 1) {
                 let disk = recording.disk(moment, Device::Honest);
                 let image = disk.cut(&mut Loss::always(Extent::Everything));
+                report.lossy += u64::from(image != disk.cut(&mut Loss::always(Extent::Nothing)));
                 let cut = Cut { backend, promise, seed, stage, recording: &recording, storage: &storage };
                 let killed = Failure { seed: kill_after, log: storage.log().to_owned() };
                 report.acknowledged += cut.check(moment, &image).await;

@@ -51,6 +51,7 @@ pub(crate) enum Task {
     /// Drives runs until it is killed; reports when it has started.
     Haul,
     /// Works while its file system changes are recorded.
+    #[cfg(unix)]
     PowerCut(crate::power_cut::Work),
     /// Takes part in a stress scenario.
     Stress(crate::stress::Part),
@@ -168,6 +169,7 @@ pub fn run_child(backend: Box<dyn Backend>) {
 }
 
 async fn child(backend: Box<dyn Backend>, role: Role) {
+    #[cfg(unix)]
     if let Task::PowerCut(work) = &role.task {
         return crate::power_cut::live(&*backend, &role.address, work).await;
     }
@@ -213,6 +215,7 @@ async fn play(conn: Conn, task: Task) {
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
         Task::Add { life, way } => crate::kill_state::add(conn, life, way).await,
         Task::Haul => crate::kill_workflow::drive(conn).await,
+        #[cfg(unix)]
         Task::PowerCut(_) => unreachable!("this role opens the store itself"),
         Task::Stress(part) => part.play(conn).await,
     }

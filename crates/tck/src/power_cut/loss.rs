@@ -116,7 +116,7 @@ impl Loss {
             let end = range.end.min((at / SECTOR + 1) * SECTOR);
             let moment = match change {
                 Pending::Write { .. } => sectors.moment(at / SECTOR, self),
-                // A truncation is a change of the length, and of no sector by itself.
+                // A truncation changes the length of the file. Its sectors are cut off with it.
                 Pending::Truncate { .. } => sectors.length,
             };
             let seen = i < moment;
