@@ -135,7 +135,7 @@ impl PowerCuts {
             let (recording, storage) = match current.take() {
                 Some((known, recording, storage)) if known == group => (recording, storage),
                 _ => {
-                    let failure = Failure { seed, log: self.scratch.join("log") };
+                    let failure = Failure::of_seed(seed, &self.scratch.join("log"));
                     let made = self.recording(backend, group).await;
                     drop(failure);
                     made
@@ -174,7 +174,7 @@ impl PowerCuts {
                 let image = disk.cut(&mut Loss::always(Extent::Everything));
                 report.lossy += u64::from(image != disk.cut(&mut Loss::always(Extent::Nothing)));
                 let cut = Cut { backend, promise, seed, stage, recording: &recording, storage: &storage };
-                let killed = Failure { seed: kill_after, log: storage.log().to_owned() };
+                let killed = Failure::of_kill(kill_after, storage.log());
                 report.acknowledged += cut.check(moment, &image).await;
                 report.cuts += 1;
                 drop(killed);
@@ -217,7 +217,7 @@ impl PowerCuts {
     }
 
     async fn cut(&self, cut: Cut<'_>, report: &mut Report) {
-        let failure = Failure { seed: cut.seed, log: cut.storage.log().to_owned() };
+        let failure = Failure::of_seed(cut.seed, cut.storage.log());
         let (moment, disk) = (cut.moment(), cut.disk());
         let image = disk.cut(&mut cut.loss());
         report.cuts += 1;
@@ -338,23 +338,44 @@ fn replayed() -> Option<String> {
     std::env::var(REPLAY).ok()
 }
 
-/// Prints how to replay a cut when its check panics.
+/// Reports a cut when its check panics, and keeps its log.
 struct Failure {
-    seed: u64,
+    message: String,
     log: PathBuf,
+    kept: PathBuf,
+}
+
+impl Failure {
+    /// A cut that its seed and its log replay.
+    fn of_seed(seed: u64, log: &Path) -> Self {
+        let suffix = if log.extension().is_some() { SECOND } else { "" };
+        let kept = std::env::temp_dir().join(format!("tidelock-power-cut-{seed}{suffix}"));
+        let message = format!(
+            "power cut {seed} failed; replay: TIDELOCK_SEED={seed} TIDELOCK_ROUNDS=1 {REPLAY}={}",
+            kept.display()
+        );
+        Self { message, log: log.to_owned(), kept }
+    }
+
+    /// A cut after a kill during the creation.
+    fn of_kill(kill_after: u64, log: &Path) -> Self {
+        let kept = std::env::temp_dir().join(format!("tidelock-power-cut-kill-{kill_after}"));
+        let message = format!(
+            "the power cut after a kill at change {kill_after} failed; its log is {}",
+            kept.display()
+        );
+        Self { message, log: log.to_owned(), kept }
+    }
 }
 
 impl Drop for Failure {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let suffix = if self.log.extension().is_some() { SECOND } else { "" };
-            let kept = std::env::temp_dir().join(format!("tidelock-power-cut-{}{suffix}", self.seed));
-            let copied = std::fs::copy(&self.log, &kept).is_ok();
-            let replay = if copied { format!(" {REPLAY}={}", kept.display()) } else { String::new() };
-            say(&format!(
-                "power cut {0} failed; replay: TIDELOCK_SEED={0} TIDELOCK_ROUNDS=1{replay}",
-                self.seed
-            ));
+            let copied = std::fs::copy(&self.log, &self.kept);
+            say(&self.message);
+            if let Err(e) = copied {
+                say(&format!("the log could not be kept: {e}"));
+            }
         }
     }
 }
