@@ -371,9 +371,11 @@ impl Failure {
 impl Drop for Failure {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let copied = std::fs::copy(&self.log, &self.kept);
             say(&self.message);
-            if let Err(e) = copied {
+            // A replayed log is there already.
+            if replayed().is_none()
+                && let Err(e) = std::fs::copy(&self.log, &self.kept)
+            {
                 say(&format!("the log could not be kept: {e}"));
             }
         }
