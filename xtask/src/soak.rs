@@ -2,7 +2,7 @@
 //!
 //! - Ignored tests with `soak` in their names run for `TIDELOCK_SOAK_MINUTES`.
 //! - Tests that kill processes (`killed` in their names) do so `TIDELOCK_ROUNDS` times, from `TIDELOCK_SEED` on, or again
-//!   and again for `TIDELOCK_KILL_SECONDS`.
+//!   and again for `TIDELOCK_KILL_SECONDS`. Those that cut the power (`killed_by_power_cuts`) do so for as many seeds.
 //! - Processes under stress (`stress` in the names of their tests) work for `TIDELOCK_STRESS_SECONDS`: two minutes each,
 //!   where the test command gives them 20 seconds.
 //! - Two releases of one program (`restart_in_any_order` in the names of their cases) restart for `TIDELOCK_ROLLING_SECONDS`.

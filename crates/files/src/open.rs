@@ -1,6 +1,7 @@
 //! Opening a directory: simple mistakes are checked first, then the marker, under the lock.
 //!
-//! A process that dies here leaves a directory with which the next one continues.
+//! A process that dies here leaves a directory with which the next one continues. Opening flushes the names that the dead
+//! process may have left only in memory, so that no write depends on a name that a power cut removes.
 
 use std::path::{Path, PathBuf};
 
@@ -30,9 +31,14 @@ pub(crate) fn directory(path: &Path, options: &FilesOptions) -> Result<Directory
     }
     let held = lock::take(path, Mode::Exclusive, options.busy_timeout)?;
     let marker = match Marker::read(&disk)? {
-        Some(marker) => marker,
+        Some(marker) => {
+            // The process that created the store may have died before it flushed what it had put in place.
+            disk.sync(Folder::Root)?;
+            marker
+        }
         None => initialise(&disk, options.clock.now())?,
     };
+    sync_parent(path)?;
     if marker.schema > SCHEMA {
         let detail = format!("its layout is version {}, and this program knows {SCHEMA}", marker.schema);
         return Err(StoreError::new(StoreErrorKind::SchemaTooNew, what(path), detail));
@@ -57,8 +63,16 @@ fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
 }
 
 fn create(path: &Path) -> Result<(), StoreError> {
-    let made = directory::create_directory(path).and_then(|()| directory::sync_directory(&parent(path)));
-    made.map_err(|e| error::map(WHAT, path, &e))
+    directory::create_directory(path).map_err(|e| error::map(WHAT, path, &e))
+}
+
+/// Makes the name of the directory durable. A store in a directory that this user may not list was created by another
+/// user, who flushes the name.
+fn sync_parent(path: &Path) -> Result<(), StoreError> {
+    match directory::sync_directory(&parent(path)) {
+        Err(e) if e.kind() != std::io::ErrorKind::PermissionDenied => Err(error::map(WHAT, path, &e)),
+        _ => Ok(()),
+    }
 }
 
 /// Rejects a directory that is marked as read-only. The superuser could write to it all the same.

@@ -35,8 +35,8 @@ pub struct Report {
 /// One batch of one writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Ack {
-    writer: u64,
-    n: u64,
+    pub(crate) writer: u64,
+    pub(crate) n: u64,
 }
 
 /// Starts a process that writes, kills it at a time that the seed decides, and checks the store.
@@ -102,7 +102,7 @@ pub(crate) async fn write_until_killed(conn: Conn, seed: u64, say: fn(Ack)) {
     }
 }
 
-fn batch(seed: u64, which: Ack) -> Batch {
+pub(crate) fn batch(seed: u64, which: Ack) -> Batch {
     let Ack { writer, n } = which;
     let said = json!({ "writer": writer, "n": n });
     let event = || NewEvent::new(event_type("Written"), payload(said.clone()));
@@ -120,7 +120,7 @@ fn batch(seed: u64, which: Ack) -> Batch {
         .op_id(operation(seed, which))
 }
 
-fn own(writer: u64) -> Key {
+pub(crate) fn own(writer: u64) -> Key {
     Key::new("crash", [format!("writer-{writer}")]).unwrap()
 }
 
@@ -133,13 +133,13 @@ fn row(which: Ack) -> Key {
     Key::of("crash-row", &[number(which.writer), number(which.n)]).unwrap()
 }
 
-fn operation(seed: u64, which: Ack) -> OpId {
+pub(crate) fn operation(seed: u64, which: Ack) -> OpId {
     let number = (u128::from(seed) << 64) | (u128::from(which.writer) << 32) | u128::from(which.n);
     OpId(Uuid::from_u128(number))
 }
 
 /// Checks every promise and returns the number of complete batches.
-async fn check(conn: &Conn, seed: u64, acknowledged: &BTreeSet<Ack>) -> usize {
+pub(crate) async fn check(conn: &Conn, seed: u64, acknowledged: &BTreeSet<Ack>) -> usize {
     let together = batches_in(&conn.history(&shared()).await, seed);
     let mut count: BTreeMap<u64, u64> = BTreeMap::new();
     let mut found = BTreeSet::new();

@@ -25,6 +25,8 @@ pub mod kill_state;
 pub mod kill_workflow;
 mod ledger;
 mod partition;
+#[cfg(unix)]
+pub mod power_cut;
 pub mod process;
 mod reacting;
 pub mod rng;
@@ -82,6 +84,18 @@ pub trait Backend: Send + Sync + 'static {
     /// Connects to a database that another process created, by the address that [`Database::address`] returned there.
     /// Called only when [`Capabilities::processes`] is set.
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store>;
+
+    /// Closes a connection that [`attach`](Self::attach) opened, and waits until its files are closed. By default it only
+    /// drops the connection.
+    async fn detach(&self, store: Arc<dyn Store>) {
+        drop(store);
+    }
+
+    /// Checks the structure of a database that no process has open, with the backend's own means, and panics if it is
+    /// damaged. By default there are none.
+    async fn inspect(&self, address: &str) {
+        let _ = address;
+    }
 }
 
 /// The optional features of a backend.

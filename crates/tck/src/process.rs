@@ -50,6 +50,9 @@ pub(crate) enum Task {
     Add { life: usize, way: crate::kill_state::AdditionKind },
     /// Drives runs until it is killed; reports when it has started.
     Haul,
+    /// Works while its file system changes are recorded.
+    #[cfg(unix)]
+    PowerCut(crate::power_cut::Work),
     /// Takes part in a stress scenario.
     Stress(crate::stress::Part),
 }
@@ -81,15 +84,9 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a child and waits until it is connected and ready.
     pub(crate) async fn start(backend: &dyn Backend, address: &str, task: Task) -> Self {
-        let role = Role { backend: backend.name().to_owned(), address: address.to_owned(), task };
-        let program = std::env::current_exe().expect("the test program knows itself");
-        let mut child = Command::new(program)
-            // The name alone finds the test, whichever module the kit was expanded in.
-            .args(["tidelock_tck_child", "--nocapture", "--test-threads=1"])
-            .env(ROLE, serde_json::to_string(&role).expect("a role is JSON"))
+        let mut child = command(backend, address, task)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()
             .expect("the test program starts again");
         let input = child.stdin.take().expect("stdin is a pipe");
@@ -140,6 +137,18 @@ impl Process {
     }
 }
 
+/// Returns the command that starts the test program again with a role.
+pub(crate) fn command(backend: &dyn Backend, address: &str, task: Task) -> Command {
+    let role = Role { backend: backend.name().to_owned(), address: address.to_owned(), task };
+    let mut command = Command::new(std::env::current_exe().expect("the test program knows itself"));
+    command
+        // The name alone finds the test, whichever module the kit was expanded in.
+        .args(["tidelock_tck_child", "--nocapture", "--test-threads=1"])
+        .env(ROLE, serde_json::to_string(&role).expect("a role is JSON"))
+        .kill_on_drop(true);
+    command
+}
+
 pub(crate) fn say(what: &impl Serialize) {
     let line = format!("\n{MARK}{}\n", serde_json::to_string(what).expect("what a child says is JSON"));
     let mut out = std::io::stdout().lock();
@@ -160,6 +169,10 @@ pub fn run_child(backend: Box<dyn Backend>) {
 }
 
 async fn child(backend: Box<dyn Backend>, role: Role) {
+    #[cfg(unix)]
+    if let Task::PowerCut(work) = &role.task {
+        return crate::power_cut::live(&*backend, &role.address, work).await;
+    }
     let conn = Conn(backend.attach(&role.address, SystemClock::shared()).await);
     say(&"ready");
     let mut line = String::new();
@@ -202,6 +215,8 @@ async fn play(conn: Conn, task: Task) {
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
         Task::Add { life, way } => crate::kill_state::add(conn, life, way).await,
         Task::Haul => crate::kill_workflow::drive(conn).await,
+        #[cfg(unix)]
+        Task::PowerCut(_) => unreachable!("this role opens the store itself"),
         Task::Stress(part) => part.play(conn).await,
     }
 }

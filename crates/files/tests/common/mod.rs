@@ -1,6 +1,7 @@
 //! The files backend as the conformance kit sees it.
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -40,6 +41,11 @@ impl Backend for Files {
 
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
         Arc::new(open(Path::new(address), clock).await)
+    }
+
+    async fn detach(&self, store: Arc<dyn Store>) {
+        let store: &dyn Any = store.as_ref();
+        store.downcast_ref::<FilesStore>().expect("the store is on files").close().await;
     }
 }
 

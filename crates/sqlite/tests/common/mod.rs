@@ -1,6 +1,7 @@
 //! The SQLite backend as the conformance kit sees it.
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -72,6 +73,41 @@ impl Backend for Sqlite {
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
         Arc::new(open(Path::new(address), clock).await)
     }
+
+    async fn detach(&self, store: Arc<dyn Store>) {
+        close(&store).await;
+    }
+
+    async fn inspect(&self, address: &str) {
+        inspect(address);
+    }
+}
+
+/// Closes a store that is known by the contract alone.
+pub(crate) async fn close(store: &Arc<dyn Store>) {
+    let store: &dyn Any = store.as_ref();
+    store.downcast_ref::<SqliteStore>().expect("the store is on SQLite").close().await;
+}
+
+/// Checks the file itself, and that the index of streams agrees with the log.
+pub(crate) fn inspect(address: &str) {
+    let db = rusqlite::Connection::open(address).unwrap();
+    let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(sound, "ok");
+    let missing = number(
+        "SELECT count(*) FROM tidelock_events e
+         WHERE position <= (SELECT value FROM tidelock_counters WHERE name = 'indexed') AND NOT EXISTS (
+         SELECT 1 FROM tidelock_stream_index i
+         WHERE i.stream = e.stream AND i.version = e.version AND i.position = e.position)",
+    );
+    assert_eq!(missing, 0, "events below the end of the index are not in it");
+    let dangling = number(
+        "SELECT count(*) FROM tidelock_stream_index i WHERE NOT EXISTS (
+         SELECT 1 FROM tidelock_events e
+         WHERE e.position = i.position AND e.stream = i.stream AND e.version = i.version)",
+    );
+    assert_eq!(dangling, 0, "the index has places without events");
 }
 
 struct File {
