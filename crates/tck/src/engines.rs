@@ -37,6 +37,7 @@ pub mod run_records;
 pub mod runs;
 pub mod schedules;
 pub mod scheduling;
+pub mod serializability;
 pub mod signals;
 pub mod typed;
 pub mod verbs;

@@ -35,6 +35,7 @@ mod running;
 mod scheduling;
 pub mod sigstop;
 pub mod stress;
+pub mod transactions;
 
 /// Imports that nearly every case needs.
 pub(crate) mod prelude {
