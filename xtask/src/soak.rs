@@ -6,8 +6,8 @@
 //! - Processes under stress (`stress` in the names of their tests) work for `TIDELOCK_STRESS_SECONDS`: two minutes each,
 //!   where the test command gives them 20 seconds.
 //! - Two releases of one program (`restart_in_any_order` in the names of their cases) restart for `TIDELOCK_ROLLING_SECONDS`.
-//! - Clients whose histories are recorded (`are_linearizable` in the names of their cases) ask `TIDELOCK_OPERATIONS` times
-//!   each.
+//! - Clients whose histories are recorded (`are_linearizable` or `are_serializable` in the names of their tests) ask
+//!   `TIDELOCK_OPERATIONS` times each.
 //! - The differential runner plays `TIDELOCK_SEQUENCES` sequences from `TIDELOCK_SEED` on.
 //! - The tests of the PostgreSQL backend run on every supported major version.
 //! - shuttle tries `TIDELOCK_SCHEDULES` schedules of the locks.
@@ -96,6 +96,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         })?;
         run::step(&format!("histories, seed {seed}"), || {
             seeded(&database, "are_linearizable", seed, &[("TIDELOCK_OPERATIONS", OPERATIONS)])
+        })?;
+        run::step(&format!("transactions, seed {seed}"), || {
+            seeded(&database, "are_serializable", seed, &[("TIDELOCK_OPERATIONS", OPERATIONS)])
         })?;
     }
     run::step("PostgreSQL 14 to 18", || versions::run(&versions::ALL, &["--release"], Missing::Skips))?;

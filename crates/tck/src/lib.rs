@@ -14,6 +14,7 @@ mod clients;
 mod conn;
 pub mod contract;
 pub mod crash;
+mod crash_points;
 pub mod differential;
 mod dump;
 pub mod engines;

@@ -19,12 +19,14 @@ use client::Client;
 pub use killed::killed;
 pub(crate) use killed::transact;
 use lossy::Lossy;
+use tidelock_core::store::SharedStore;
 use trace::Trace;
 
 use crate::conn::Conn;
 use crate::history::Outcome;
 use crate::history::list_append::{Executed, Summary, check};
 use crate::rng::Rng;
+use crate::run;
 
 /// The parameters of a history.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +81,20 @@ impl fmt::Display for Tally {
              {had_not} not; {elements} elements, {dependencies} dependencies"
         )
     }
+}
+
+/// Number of transactions per client while a test breaks the connections. `TIDELOCK_OPERATIONS` overrides it.
+const DISTURBED: u64 = 120;
+
+/// Runs transactions on two connections to one database, which the caller disturbs in the meantime, and checks the history.
+///
+/// # Panics
+/// If the transactions are not strictly serializable.
+pub async fn disturbed(name: &str, stores: [SharedStore; 2]) -> Tally {
+    let (seed, steps) = (run::seed(), run::setting("TIDELOCK_OPERATIONS", DISTURBED) as usize);
+    let plan = Plan { seed, clients: 8, steps, time: Duration::from_secs(3), faults: false };
+    let [first, second] = stores.map(Conn);
+    play(name, [&first, &second], plan).await
 }
 
 /// Runs the plan on two connections to one database, and checks the history.

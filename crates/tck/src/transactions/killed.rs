@@ -71,7 +71,13 @@ pub(crate) async fn transact(conn: Conn, life: usize, trace: &str) {
     let (trace, ending) = (Arc::new(Trace::open(Path::new(trace))), Arc::new(AtomicBool::new(false)));
     let mut tasks = Vec::new();
     for number in (life * CLIENTS..).take(CLIENTS) {
-        let mut client = Client::new(number, seed().wrapping_add(number as u64), conn.clone(), conn.clone(), Arc::clone(&trace));
+        let mut client = Client::new(
+            number,
+            seed().wrapping_add(number as u64),
+            conn.clone(),
+            conn.clone(),
+            Arc::clone(&trace),
+        );
         let ending = Arc::clone(&ending);
         tasks.push(tokio::spawn(async move {
             while !ending.load(Ordering::SeqCst) {

@@ -126,11 +126,7 @@ pub(super) async fn snapshot(conn: &Conn, lists: &[ListId]) -> Result<Vec<Snapsh
     Ok(found)
 }
 
-async fn stream_to(
-    conn: &Conn,
-    list: ListId,
-    head: Option<StreamVersion>,
-) -> Result<Vec<u64>, StoreError> {
+async fn stream_to(conn: &Conn, list: ListId, head: Option<StreamVersion>) -> Result<Vec<u64>, StoreError> {
     let Some(head) = head else { return Ok(Vec::new()) };
     let page = conn.read_stream(StreamQuery::forward(&list.key(), limits::PAGE_ROWS)).await?;
     let events = page.events.into_iter().filter(|event| event.version <= head);

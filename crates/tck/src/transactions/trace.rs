@@ -30,7 +30,10 @@ struct Line {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Said {
-    Call { client: usize, asked: Transaction },
+    Call {
+        client: usize,
+        asked: Transaction,
+    },
     Ok(Vec<Reading>),
     Failed,
     /// The client does not know the outcome, and may ask for it later.

@@ -29,12 +29,7 @@ fn ended((call, end): (u64, u64), expects: &str, appended: &str, read: &str) -> 
     with(Outcome::Ok(readings(read)), (call, end), expects, appended)
 }
 
-fn with(
-    outcome: Outcome<Vec<Reading>>,
-    (call, end): (u64, u64),
-    expects: &str,
-    appended: &str,
-) -> Executed {
+fn with(outcome: Outcome<Vec<Reading>>, (call, end): (u64, u64), expects: &str, appended: &str) -> Executed {
     let asked = Transaction { expects: readings(expects), appends: appends(appended) };
     Operation { client: call as usize, key: String::new(), asked, call, end, outcome }
 }
@@ -74,9 +69,10 @@ fn has(kinds: &[AnomalyKind], history: &[Executed]) {
 #[track_caller]
 fn has_in_real_time(kind: AnomalyKind, transactions: &[usize], history: &[Executed]) {
     let found = anomalies(history).0;
-    assert_eq!(found.iter().map(|anomaly| (anomaly.kind, anomaly.real_time)).collect::<Vec<_>>(), [(
-        kind, true
-    )]);
+    assert_eq!(
+        found.iter().map(|anomaly| (anomaly.kind, anomaly.real_time)).collect::<Vec<_>>(),
+        [(kind, true)]
+    );
     let mut shown = found[0].transactions.clone();
     shown.sort_unstable();
     assert_eq!(shown, transactions);
@@ -87,17 +83,25 @@ fn histories_without_anomalies_are_accepted() {
     has_an_order(&[]);
     has_an_order(&overlapping(&[("", "x+1", ""), ("", "x+2 y+3", ""), ("", "", "x=1,2 y=3")]));
     // A read-only transaction between two writers, and a writer that expects what it read.
-    has_an_order(&overlapping(&[("", "x+1", ""), ("x=1", "y+2", ""), ("x=1 y=2", "x+3", "x=1,3"), ("", "", "x=1 y=2")]));
+    has_an_order(&overlapping(&[
+        ("", "x+1", ""),
+        ("x=1", "y+2", ""),
+        ("x=1 y=2", "x+3", "x=1,3"),
+        ("", "", "x=1 y=2"),
+    ]));
 }
 
 #[test]
 fn interleaved_writes_are_g0() {
-    has(&[AnomalyKind::G0], &overlapping(&[
-        ("", "x+1 y+1001", ""),
-        ("", "x+2 y+1002", ""),
-        ("", "", "x=1,2"),
-        ("", "", "y=1002,1001"),
-    ]));
+    has(
+        &[AnomalyKind::G0],
+        &overlapping(&[
+            ("", "x+1 y+1001", ""),
+            ("", "x+2 y+1002", ""),
+            ("", "", "x=1,2"),
+            ("", "", "y=1002,1001"),
+        ]),
+    );
 }
 
 #[test]
@@ -107,7 +111,10 @@ fn readings_of_each_other_are_g1c() {
 
 #[test]
 fn a_read_between_two_writes_of_a_transaction_is_g_single() {
-    has(&[AnomalyKind::GSingle], &overlapping(&[("", "x+1 y+2", ""), ("", "", "x=1 y="), ("", "", "x=1 y=2")]));
+    has(
+        &[AnomalyKind::GSingle],
+        &overlapping(&[("", "x+1 y+2", ""), ("", "", "x=1 y="), ("", "", "x=1 y=2")]),
+    );
     // Without a reading of the missing element, its writer still committed.
     has(&[AnomalyKind::GSingle], &overlapping(&[("", "x+1 y+2", ""), ("", "", "x=1 y=")]));
 }
@@ -115,12 +122,10 @@ fn a_read_between_two_writes_of_a_transaction_is_g_single() {
 #[test]
 fn a_lost_update_is_g_single() {
     // Both read the list at the same version and wrote the next one.
-    has(&[AnomalyKind::GSingle], &overlapping(&[
-        ("", "x+1", ""),
-        ("x=1", "x+2", ""),
-        ("x=1", "x+3", ""),
-        ("", "", "x=1,2,3"),
-    ]));
+    has(
+        &[AnomalyKind::GSingle],
+        &overlapping(&[("", "x+1", ""), ("x=1", "x+2", ""), ("x=1", "x+3", ""), ("", "", "x=1,2,3")]),
+    );
 }
 
 #[test]
@@ -152,7 +157,8 @@ fn a_transaction_reads_its_own_appends() {
 
 #[test]
 fn elements_are_there_once_and_in_one_order() {
-    let with = |reading| overlapping(&[("", "x+1", ""), ("", "x+2", ""), ("", "", "x=1,2"), ("", "", reading)]);
+    let with =
+        |reading| overlapping(&[("", "x+1", ""), ("", "x+2", ""), ("", "", "x=1,2"), ("", "", reading)]);
     has_an_order(&with("x=1"));
     has(&[AnomalyKind::IncompatibleOrder], &with("x=2"));
     has(&[AnomalyKind::IncompatibleOrder], &with("x=2,1"));
@@ -164,7 +170,8 @@ fn elements_are_there_once_and_in_one_order() {
 #[test]
 fn real_time_orders_what_does_not_overlap() {
     // A stale reading: allowed while the write is in flight.
-    let stale = |end| [ended((1, end), "", "x+1", ""), ended((3, 4), "", "", "x="), ended((20, 21), "", "", "x=1")];
+    let stale =
+        |end| [ended((1, end), "", "x+1", ""), ended((3, 4), "", "", "x="), ended((20, 21), "", "", "x=1")];
     has_an_order(&stale(5));
     has_in_real_time(AnomalyKind::GSingle, &[0, 1], &stale(2));
     // An order of writes that disagrees with the order of their calls.
@@ -180,9 +187,8 @@ fn real_time_orders_what_does_not_overlap() {
 
 #[test]
 fn an_acknowledged_write_that_is_lost_is_found() {
-    let lost = |end| {
-        [ended((1, 2), "", "x+1", ""), ended((3, end), "", "x+2", ""), ended((5, 6), "", "", "x=1")]
-    };
+    let lost =
+        |end| [ended((1, 2), "", "x+1", ""), ended((3, end), "", "x+2", ""), ended((5, 6), "", "", "x=1")];
     has_an_order(&lost(7));
     has_in_real_time(AnomalyKind::GSingle, &[1, 2], &lost(4));
 }
@@ -195,17 +201,23 @@ fn unknown_outcomes_count_once_they_were_read() {
     // All or nothing.
     has(&[AnomalyKind::GSingle], &[unknown("", "x+1 y+2"), ended((3, 4), "", "", "x=1 y=")]);
     // What it expected holds, too: one of two transactions at the same version.
-    has(&[AnomalyKind::GSingle], &[
-        unknown("x=", "x+1"),
-        with(Outcome::Unknown, (2, u64::MAX), "x=", "x+2"),
-        ended((3, 4), "", "", "x=1,2"),
-    ]);
+    has(
+        &[AnomalyKind::GSingle],
+        &[
+            unknown("x=", "x+1"),
+            with(Outcome::Unknown, (2, u64::MAX), "x=", "x+2"),
+            ended((3, 4), "", "", "x=1,2"),
+        ],
+    );
     // A reading proves the first one, whose expectation proves the second.
-    has(&[AnomalyKind::GSingle], &[
-        unknown("y=9", "x+1"),
-        with(Outcome::Unknown, (2, u64::MAX), "", "y+9 z+8"),
-        ended((3, 4), "", "", "x=1 z="),
-    ]);
+    has(
+        &[AnomalyKind::GSingle],
+        &[
+            unknown("y=9", "x+1"),
+            with(Outcome::Unknown, (2, u64::MAX), "", "y+9 z+8"),
+            ended((3, 4), "", "", "x=1 z="),
+        ],
+    );
 }
 
 #[test]
@@ -222,7 +234,8 @@ fn the_shortest_cycle_is_shown() {
 
 #[test]
 fn an_explanation_names_transactions_and_reasons() {
-    let text = anomalies(&overlapping(&[("", "x+1 y+2", ""), ("", "", "x=1 y="), ("", "", "x=1 y=2")])).to_string();
+    let text =
+        anomalies(&overlapping(&[("", "x+1 y+2", ""), ("", "", "x=1 y="), ("", "", "x=1 y=2")])).to_string();
     for part in [
         "G-single (read skew): 2 transactions have no order.",
         "T1 = client 2 [2..1002] reads \"x\" = [1] reads \"y\" = []: ok",
