@@ -10,7 +10,7 @@
 //! On a store without durability all points are tried, and a sample of the pairs. Other stores get a sample of both.
 //! `TIDELOCK_CRASH_PAIRS` sets the size of the samples.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::dump::standing;
 use crate::env::Env;
-use crate::reacting::LEASE;
+use crate::reacting::{LEASE, until};
 use crate::rng::Rng;
 use crate::run;
 
@@ -50,6 +50,9 @@ pub(crate) trait Scenario: Send + Sync + 'static {
     /// Runs one process until everything is done. A crash drops it. The next process calls it again.
     async fn live(&self, process: &Process);
 
+    /// Checks what must hold right after a crash, before the next process.
+    async fn crashed(&self, _env: &Env) {}
+
     /// Returns the end state: what must be the same wherever processes crashed.
     async fn end(&self, env: &Env, outside: &Outside) -> Value;
 }
@@ -66,23 +69,28 @@ pub(crate) struct Process {
 /// Effects outside the store, as one process makes them. A process that has crashed makes none.
 #[derive(Clone)]
 pub(crate) struct Outside {
-    made: Arc<Mutex<BTreeMap<String, usize>>>,
+    made: Arc<Mutex<Vec<String>>>,
     crash: Arc<CrashPoint>,
 }
 
 impl Outside {
-    pub(crate) fn make(&self, effect: &str) {
+    pub(crate) fn make(&self, effect: impl Into<String>) {
         if !self.crash.dead.load(Ordering::SeqCst) {
-            *self.effects().entry(effect.to_owned()).or_default() += 1;
+            self.effects().push(effect.into());
         }
     }
 
-    /// Returns the number of times that each effect was made.
-    pub(crate) fn made(&self) -> BTreeMap<String, usize> {
+    /// Returns all effects in their order. An effect that was repeated after a crash is there more than once.
+    pub(crate) fn made(&self) -> Vec<String> {
         self.effects().clone()
     }
 
-    fn effects(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, usize>> {
+    /// Returns each effect once.
+    pub(crate) fn kinds(&self) -> BTreeSet<String> {
+        self.effects().iter().cloned().collect()
+    }
+
+    fn effects(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,12 +102,14 @@ struct CrashPoint {
     passed: AtomicUsize,
     dead: AtomicBool,
     died: Notify,
+    /// Calls that were sent and have no answer yet.
+    in_flight: AtomicUsize,
 }
 
 impl CrashPoint {
     fn new(at: usize) -> Arc<Self> {
-        let (passed, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { at, passed, dead, died: Notify::new() })
+        let (passed, in_flight) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { at, passed, dead: AtomicBool::new(false), died: Notify::new(), in_flight })
     }
 
     /// Passes a point, or crashes there.
@@ -248,6 +258,8 @@ async fn several_lives(env: impl Future<Output = Env>, scenario: &dyn Scenario, 
             break;
         }
         crashed += 1;
+        until("calls that were sent arrive", async || crash.in_flight.load(Ordering::SeqCst) == 0).await;
+        scenario.crashed(&env).await;
         // The leases of the process expire.
         env.pass(2 * LEASE);
     }

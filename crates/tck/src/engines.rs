@@ -6,6 +6,7 @@ pub mod blame;
 pub mod closings;
 pub mod combining;
 pub mod continuing;
+pub mod crash_points;
 pub mod crash_runs;
 pub mod delays;
 pub mod destinations;

@@ -1,6 +1,7 @@
 //! A connection whose process crashes at a point.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
@@ -16,6 +17,22 @@ pub(super) fn crashing(store: &SharedStore, crash: &Arc<CrashPoint>) -> SharedSt
     Arc::new(Crashing { store: Arc::clone(store), crash: Arc::clone(crash) })
 }
 
+/// Counts a call while it is in flight.
+struct InFlight(Arc<CrashPoint>);
+
+impl InFlight {
+    fn new(crash: &Arc<CrashPoint>) -> Self {
+        crash.in_flight.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(crash))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[derive(Debug)]
 struct Crashing {
     store: SharedStore,
@@ -24,11 +41,22 @@ struct Crashing {
 
 impl Crashing {
     /// Calls the store, with a point before and after the call.
-    async fn changes<T>(&self, call: impl Future<Output = T>) -> T {
+    async fn changes<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> T {
         self.crash.pass().await;
-        let answer = call.await;
+        let answer = self.sent(call).await;
         self.crash.pass().await;
         answer
+    }
+
+    /// Calls the store in a task of its own. A call that a crashed process has sent still arrives, and the driver waits for it.
+    async fn sent<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> T {
+        let in_flight = InFlight::new(&self.crash);
+        let sent = tokio::spawn(async move {
+            let answer = call.await;
+            drop(in_flight);
+            answer
+        });
+        sent.await.expect("a store does not panic")
     }
 
     /// Calls the store without points.
@@ -47,11 +75,15 @@ impl StoreLayer for Crashing {
     }
 
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
-        self.changes(self.store.apply(batch)).await
+        let store = Arc::clone(&self.store);
+        self.changes(async move { store.apply(batch).await }).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
-        let claimed = self.reads(self.store.claim(claim)).await?;
+        self.crash.alive().await;
+        let store = Arc::clone(&self.store);
+        let claimed = self.sent(async move { store.claim(claim).await }).await?;
+        self.crash.alive().await;
         if !claimed.grants.is_empty() {
             self.crash.pass().await;
         }
@@ -59,15 +91,18 @@ impl StoreLayer for Crashing {
     }
 
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
-        self.changes(self.store.resolve(id)).await
+        let store = Arc::clone(&self.store);
+        self.changes(async move { store.resolve(id).await }).await
     }
 
     async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
-        self.changes(self.store.declare_cut(reason)).await
+        let (store, reason) = (Arc::clone(&self.store), reason.to_owned());
+        self.changes(async move { store.declare_cut(&reason).await }).await
     }
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.changes(self.store.sweep(sweep)).await
+        let store = Arc::clone(&self.store);
+        self.changes(async move { store.sweep(sweep).await }).await
     }
 
     async fn next_ready(&self, queues: &[QueueName]) -> Result<NextReady, StoreError> {

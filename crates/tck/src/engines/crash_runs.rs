@@ -7,6 +7,7 @@ use tidelock_core::workflow::{
 };
 
 use crate::crash_points::{Outside, Process, Scenario, every_crash_point};
+use crate::dump::rows;
 use crate::prelude::*;
 use crate::reacting::until;
 use crate::running::*;
@@ -26,7 +27,7 @@ fn counted(name: &str) -> Batch {
 async fn both(cx: &Ctx, outside: &Outside, name: &str) -> Result<(), Failure> {
     let made = outside.clone();
     let step = cx.step(name, async move |step| {
-        made.make(&step.key());
+        made.make(step.key());
         Ok(())
     });
     step.await?;
@@ -57,7 +58,7 @@ fn driver(process: &Process) -> Worker {
         let slept = cx.sleep(1_000 * DAY).await;
         let (made, shielded) = (outside.clone(), cx.shielded());
         let tidy = shielded.step("tidy", async move |step| {
-            made.make(&step.key());
+            made.make(step.key());
             Ok(())
         });
         tidy.await?;
@@ -76,7 +77,7 @@ fn caller(process: &Process) -> WorkflowClient {
 
 async fn effects(env: &Env, outside: &Outside) -> (Value, Vec<String>) {
     let inside = env.store.value(&key("effects")).await.unwrap_or_default();
-    (inside, outside.made().into_keys().collect())
+    (inside, outside.kinds().into_iter().collect())
 }
 
 /// Returns the types of the journal entries of each run, in the order of their names. A signal that was sent again has another
@@ -94,6 +95,11 @@ async fn journals(env: &Env) -> Value {
     Value::Object(all)
 }
 
+/// Waits until no row of a run is left. A signal that arrives just before the end of its run wakes the row once more.
+async fn at_rest(env: &Env) {
+    until("no row is left", async || env.store.count(&WorkFilter::default()).await == 0).await;
+}
+
 /// Steps, sleeps, signals, children and a new generation.
 struct Rounds;
 
@@ -109,6 +115,7 @@ impl Scenario for Rounds {
             drop(caller.signal_once("r", GO, &format!("go{n}"), &n).await);
         }
         assert_eq!(run.result().await.unwrap(), 13);
+        at_rest(&process.env).await;
         driving.shutdown().await;
     }
 
@@ -116,7 +123,7 @@ impl Scenario for Rounds {
         let (inside, outside) = effects(env, outside).await;
         let status = client(&env.store).handle(ROUND, "r").status().await.unwrap();
         assert_eq!(status, RunStatus::Completed);
-        let rows = env.store.count(&WorkFilter::default()).await;
+        let rows = rows(&env.store).await;
         json!({ "inside": inside, "outside": outside, "journals": journals(env).await, "rows": rows })
     }
 }
@@ -137,12 +144,13 @@ impl Scenario for Cancelled {
         .await;
         drop(run.cancel("no longer needed").await);
         until("it has ended", async || run.status().await.unwrap() == RunStatus::Cancelled).await;
+        at_rest(&process.env).await;
         driving.shutdown().await;
     }
 
     async fn end(&self, env: &Env, outside: &Outside) -> Value {
         let (inside, outside) = effects(env, outside).await;
-        let rows = env.store.count(&WorkFilter::default()).await;
+        let rows = rows(&env.store).await;
         json!({ "inside": inside, "outside": outside, "journals": journals(env).await, "rows": rows })
     }
 }
