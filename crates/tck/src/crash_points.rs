@@ -33,7 +33,7 @@ mod layer;
 /// Size of the sample of pairs.
 const PAIRS: u64 = 100;
 /// Size of the samples on a durable store.
-const SAMPLE: u64 = 3;
+const SAMPLE: u64 = 2;
 /// Number of databases that are tried at the same time.
 const AT_ONCE: usize = 8;
 /// Time limit for one process on a busy machine. A process that takes longer hangs.
@@ -231,7 +231,7 @@ fn once(env: &Env, scenario: &Arc<dyn Scenario>, points: &[usize]) -> JoinHandle
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the machine has threads");
         let ran = runtime.block_on(several_lives(Env::open(backend), scenario.as_ref(), crashes));
-        // Tasks of crashed processes wait for ever.
+        // Tasks of crashed processes never end.
         runtime.shutdown_background();
         ran
     })

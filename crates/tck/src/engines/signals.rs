@@ -42,7 +42,8 @@ pub async fn w8_a_kept_wait_gives_way_to_the_one_that_is_awaited(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A worker that skips idle time skips to timers only. While runs wait for nothing but signals, the clock stands.
+/// A worker that skips idle time skips to timers only. While runs wait for nothing but signals, the clock does not
+/// advance.
 pub async fn w8_no_time_is_skipped_while_runs_wait_for_signals(env: &Env) {
     const SLEEP: Workflow<u32, u32> = Workflow::new("sleep");
     let hour = secs(3_600);

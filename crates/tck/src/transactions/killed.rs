@@ -1,4 +1,4 @@
-//! Processes that run transactions and are killed. What they recorded before stays in the trace.
+//! Processes that run transactions and are killed. Their records stay in the trace.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -200,7 +200,7 @@ fn unknown_outcomes_count_once_they_were_read() {
     has_an_order(&[unknown("", "x+1 y+2"), ended((3, 4), "", "", "x= y="), ended((5, 6), "", "", "x=1 y=2")]);
     // All or nothing.
     has(&[AnomalyKind::GSingle], &[unknown("", "x+1 y+2"), ended((3, 4), "", "", "x=1 y=")]);
-    // What it expected holds, too: one of two transactions at the same version.
+    // Its expectations hold as well: one of two transactions at the same version.
     has(
         &[AnomalyKind::GSingle],
         &[

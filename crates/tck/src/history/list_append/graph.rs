@@ -1,7 +1,7 @@
 //! The dependency graph of the transactions.
 //!
 //! Real time would need an edge for each pair of transactions that do not overlap. One node for each end instead forms a chain,
-//! so that the graph stays linear in the size of the history. Two more nodes for each list stand for its end, from which edges
+//! so that the graph stays linear in the size of the history. Two more nodes for each list represent its end, from which edges
 //! lead to the appends that no reading contains.
 
 use std::collections::HashSet;
@@ -115,7 +115,7 @@ impl Graph {
     fn add_reading(&mut self, n: usize, reading: &Reading, lists: &Lists<'_>) {
         let Some(index) = lists.index(&reading.list) else { return };
         let (list, at) = (&lists.all[index], reading.elements.len());
-        // A reading in another order is an anomaly by itself, and has no place in this one.
+        // A reading in another order is an anomaly of its own, and has no place in this one.
         if !list.order.starts_with(&reading.elements) {
             return;
         }

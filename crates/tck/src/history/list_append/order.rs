@@ -108,7 +108,7 @@ pub(super) fn readings(transaction: &Executed) -> impl Iterator<Item = &Reading>
     transaction.asked.expects.iter().chain(answer)
 }
 
-/// Returns the first anomaly of each kind that a reading shows by itself, or together with the order of its list.
+/// Returns the first anomaly of each kind that one reading shows alone, or together with the order of its list.
 pub(super) fn anomalies(history: &[Executed], lists: &Lists<'_>) -> Vec<Anomaly> {
     let mut found: Vec<Anomaly> = Vec::new();
     let mut add = |anomaly: Option<Anomaly>| {
