@@ -145,7 +145,7 @@ impl fmt::Display for Crashes {
 }
 
 /// The result of one run.
-struct Ran {
+struct RunResult {
     crashes: Crashes,
     /// How many of the crashes happened before the work was done.
     crashed: usize,
@@ -165,41 +165,41 @@ pub(crate) async fn every_crash_point(name: &str, env: &Env, scenario: impl Scen
     let sample = run::setting("TIDELOCK_CRASH_PAIRS", default) as usize;
     let whole = once(env, &scenario, &[]).await.expect("a run without crashes ends");
     let mut rng = Rng::new(seed);
-    let mut tried = Tried { name, whole: &whole, seed, crashes: 0 };
+    let mut attempts = Attempts { name, whole: &whole, seed, crashes: 0 };
     if durable {
         let all: Vec<Vec<usize>> = (0..sample).map(|_| vec![rng.below(whole.points)]).collect();
-        tried.check(env, &scenario, all).await;
+        attempts.check(env, &scenario, all).await;
     } else {
         for first in (0..).step_by(AT_ONCE) {
             assert!(first < MOST_POINTS, "{name}: after {first} points it still does not end");
             let all = (first..first + AT_ONCE).map(|point| vec![point]).collect();
             // The number of calls is not exactly the same in each run, so the last point is one that no run reaches.
-            if !tried.check(env, &scenario, all).await {
+            if !attempts.check(env, &scenario, all).await {
                 break;
             }
         }
     }
-    let singles = tried.crashes;
+    let singles = attempts.crashes;
     let mut pairs: Vec<Vec<usize>> =
         (0..sample).map(|_| vec![rng.below(whole.points), rng.below(whole.points)]).collect();
     while !pairs.is_empty() {
         let some = pairs.split_off(pairs.len().saturating_sub(AT_ONCE));
-        tried.check(env, &scenario, some).await;
+        attempts.check(env, &scenario, some).await;
     }
-    let (both, backend) = (tried.crashes - singles, env.backend.name());
+    let (both, backend) = (attempts.crashes - singles, env.backend.name());
     run::say(&format!("tck: {name} on {backend}: {singles} single crashes, {both} in pairs, seed {seed}"));
-    assert!(tried.crashes > 0, "{name}: no process crashed");
+    assert!(attempts.crashes > 0, "{name}: no process crashed");
 }
 
 /// The runs of a scenario so far.
-struct Tried<'a> {
+struct Attempts<'a> {
     name: &'a str,
-    whole: &'a Ran,
+    whole: &'a RunResult,
     seed: u64,
     crashes: usize,
 }
 
-impl Tried<'_> {
+impl Attempts<'_> {
     /// Checks some runs, concurrently. Returns whether a process crashed in each of them.
     async fn check(&mut self, env: &Env, scenario: &Arc<dyn Scenario>, all: Vec<Vec<usize>>) -> bool {
         let mut running = Vec::new();
@@ -209,7 +209,7 @@ impl Tried<'_> {
         let mut each_crashed = true;
         for run in running {
             let (name, seed) = (self.name, self.seed);
-            let Ran { crashes, crashed, end, .. } =
+            let RunResult { crashes, crashed, end, .. } =
                 run.await.unwrap_or_else(|_| panic!("{name}: a run failed; seed {seed}"));
             let expected = &self.whole.end;
             assert!(
@@ -224,7 +224,7 @@ impl Tried<'_> {
 }
 
 /// Starts a run on a thread and a database of its own. One thread keeps the order of the calls as stable as possible.
-fn once(env: &Env, scenario: &Arc<dyn Scenario>, points: &[usize]) -> JoinHandle<Ran> {
+fn once(env: &Env, scenario: &Arc<dyn Scenario>, points: &[usize]) -> JoinHandle<RunResult> {
     let (backend, scenario) = (Arc::clone(&env.backend), Arc::clone(scenario));
     let crashes = Crashes(points.to_vec());
     tokio::task::spawn_blocking(move || {
@@ -238,7 +238,11 @@ fn once(env: &Env, scenario: &Arc<dyn Scenario>, points: &[usize]) -> JoinHandle
 }
 
 /// Runs one process after another until one of them does everything.
-async fn several_lives(env: impl Future<Output = Env>, scenario: &dyn Scenario, crashes: Crashes) -> Ran {
+async fn several_lives(
+    env: impl Future<Output = Env>,
+    scenario: &dyn Scenario,
+    crashes: Crashes,
+) -> RunResult {
     let env = env.await;
     scenario.prepare(&env).await;
     let made = Arc::default();
@@ -265,7 +269,7 @@ async fn several_lives(env: impl Future<Output = Env>, scenario: &dyn Scenario, 
     }
     let outside = Outside { made, crash: CrashPoint::new(usize::MAX) };
     let end = scenario.end(&env, &outside).await;
-    Ran { crashes, crashed, points: passed.unwrap_or_default(), end }
+    RunResult { crashes, crashed, points: passed.unwrap_or_default(), end }
 }
 
 /// Runs one process. Returns whether it did everything, or `false` after its crash.

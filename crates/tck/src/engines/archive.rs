@@ -360,10 +360,10 @@ pub async fn e7_a_failing_archive_loses_nothing(env: &Env) {
 }
 
 /// A closing in one of the three ways.
-struct Closed(ArchiveMode);
+struct ArchivedStream(ArchiveMode);
 
 #[async_trait(?Send)]
-impl Scenario for Closed {
+impl Scenario for ArchivedStream {
     async fn prepare(&self, env: &Env) {
         book(&here(env), "book", 7).await;
     }
@@ -407,7 +407,7 @@ impl Scenario for Closed {
 /// resumes. Every event is archived on one page, and no progress record remains.
 pub async fn e7_every_crash_point_of_a_closing(env: &Env) {
     for way in [ArchiveMode::Tombstone, ArchiveMode::Restart, ArchiveMode::Window] {
-        every_crash_point(&format!("a closing, {way:?}"), env, Closed(way)).await;
+        every_crash_point(&format!("a closing, {way:?}"), env, ArchivedStream(way)).await;
     }
 }
 

@@ -14,7 +14,7 @@ use crate::prelude::*;
 use crate::reacting::{GATHER, LEASE, PROJECT, gather_key, n, noted, shop};
 
 /// Events that are routed to two reactions, one of them by a chosen key.
-struct Handled;
+struct RoutedEvents;
 
 /// Number of events.
 const EVENTS: i64 = 7;
@@ -24,7 +24,7 @@ fn stream(n: i64) -> Key {
 }
 
 #[async_trait(?Send)]
-impl Scenario for Handled {
+impl Scenario for RoutedEvents {
     async fn prepare(&self, env: &Env) {
         for n in 0..EVENTS {
             env.store.done(Batch::new().append(&stream(n), Expect::Any, [event("Happened", n)])).await;
@@ -57,7 +57,7 @@ impl Scenario for Handled {
 }
 
 /// Two holders of one lease, one of which waits for the other. Each writes once under its fence, renews and releases.
-struct Held;
+struct LeaseHolders;
 
 async fn hold_and_write(store: SharedStore, name: &str) {
     let lock = key("lock");
@@ -76,7 +76,7 @@ async fn hold_and_write(store: SharedStore, name: &str) {
 }
 
 #[async_trait(?Send)]
-impl Scenario for Held {
+impl Scenario for LeaseHolders {
     async fn live(&self, process: &Process) {
         let holders = ["a", "b"].map(|name| {
             let store = Arc::clone(&process.store);
@@ -95,10 +95,10 @@ impl Scenario for Held {
 }
 
 /// A process that repeats its mutations after a crash, because a mutator sees whether an earlier one was applied.
-struct Mutated;
+struct Mutations;
 
 #[async_trait(?Send)]
-impl Scenario for Mutated {
+impl Scenario for Mutations {
     async fn live(&self, process: &Process) {
         let states = StateRegistry::new(Arc::clone(&process.store));
         let record = states.at::<Vec<i64>>(key("record"));
@@ -121,16 +121,16 @@ impl Scenario for Mutated {
 
 /// A process crashes at every point of routing and handling. Each event is routed once and handled once, in order.
 pub async fn r7_every_crash_point_of_reactions(env: &Env) {
-    every_crash_point("reactions", env, Handled).await;
+    every_crash_point("reactions", env, RoutedEvents).await;
 }
 
 /// A process crashes at every point of acquiring, writing under, renewing and releasing a lease. The next one gets the lease,
 /// and each write under it exists once.
 pub async fn k3_every_crash_point_of_a_lease(env: &Env) {
-    every_crash_point("a lease", env, Held).await;
+    every_crash_point("a lease", env, LeaseHolders).await;
 }
 
 /// A process crashes at every point of a mutation. Each mutation is one write, applied or not.
 pub async fn s2_every_crash_point_of_mutations(env: &Env) {
-    every_crash_point("mutations", env, Mutated).await;
+    every_crash_point("mutations", env, Mutations).await;
 }

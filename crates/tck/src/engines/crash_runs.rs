@@ -129,10 +129,10 @@ impl Scenario for Rounds {
 }
 
 /// A cancelled run, which cleans up.
-struct Cancelled;
+struct CancelledRun;
 
 #[async_trait(?Send)]
-impl Scenario for Cancelled {
+impl Scenario for CancelledRun {
     async fn live(&self, process: &Process) {
         let driving = driver(process).start().await.unwrap();
         let (caller, env) = (caller(process), &process.env);
@@ -162,5 +162,5 @@ pub async fn w2_every_crash_point_of_a_run(env: &Env) {
 
 /// A process crashes at every point of a run that is cancelled and cleans up.
 pub async fn w17_every_crash_point_of_a_cancelled_run(env: &Env) {
-    every_crash_point("a cancelled run", env, Cancelled).await;
+    every_crash_point("a cancelled run", env, CancelledRun).await;
 }

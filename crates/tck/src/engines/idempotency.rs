@@ -273,10 +273,10 @@ pub async fn i4_a_dead_process_leaves_its_key_free(env: &Env) {
 }
 
 /// A request that is repeated until it has an answer.
-struct Answered;
+struct RepeatedRequest;
 
 #[async_trait(?Send)]
-impl Scenario for Answered {
+impl Scenario for RepeatedRequest {
     async fn live(&self, process: &Process) {
         match keys(&process.store).reserve("shop", "key", &request("a")).await.unwrap() {
             ReserveOutcome::Run(reservation) => {
@@ -296,7 +296,7 @@ impl Scenario for Answered {
 /// The process crashes at every point of a request. Either the effect and the response are stored, or neither is and the key is
 /// free after its lease.
 pub async fn i4_every_crash_point_of_a_request(env: &Env) {
-    every_crash_point("a request", env, Answered).await;
+    every_crash_point("a request", env, RepeatedRequest).await;
 }
 
 /// The answer of the store to the commit is lost. The commit retries and learns from the record that it was applied.

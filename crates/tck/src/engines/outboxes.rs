@@ -120,10 +120,10 @@ pub async fn i6_a_step_puts_a_message(env: &Env) {
 }
 
 /// A message without an order, and two that are in order.
-struct Sent;
+struct OutboxMessages;
 
 #[async_trait(?Send)]
-impl Scenario for Sent {
+impl Scenario for OutboxMessages {
     async fn prepare(&self, env: &Env) {
         let ordered = |n| message("place", n).in_order();
         env.store.done(put(&message("alone", 0)).and(put(&ordered(0)))).await;
@@ -151,7 +151,7 @@ impl Scenario for Sent {
 
 /// The process crashes at every point of a sender. Each message is sent at least once, always under the same key, and in order.
 pub async fn i6_every_crash_point_of_a_sender(env: &Env) {
-    every_crash_point("a sender", env, Sent).await;
+    every_crash_point("a sender", env, OutboxMessages).await;
 }
 
 /// A message that exhausts its attempts is blocked and visible. After an unblock it is sent under the same key; after a

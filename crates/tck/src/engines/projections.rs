@@ -270,12 +270,12 @@ async fn left_of_the_first(env: &Env, name: &str) -> (usize, usize) {
 }
 
 /// The second version of a projection, which is built beside the first one and replaces it.
-struct Rebuilt;
+struct Rebuild;
 
 const REBUILT: &str = "rebuilt";
 
 #[async_trait(?Send)]
-impl Scenario for Rebuilt {
+impl Scenario for Rebuild {
     async fn prepare(&self, env: &Env) {
         sell(&Events::new(Arc::clone(&env.store.0)), 8).await;
         let old = projections(&env.store.0).with(items(REBUILT, 1)).start().await.unwrap();
@@ -310,7 +310,7 @@ impl Scenario for Rebuilt {
 /// The process crashes at every point of building, swapping and deleting. Readers always see a complete version. The next
 /// process continues until the new version is the fold of the log.
 pub async fn r7_every_crash_point_of_a_rebuild(env: &Env) {
-    every_crash_point("a rebuild", env, Rebuilt).await;
+    every_crash_point("a rebuild", env, Rebuild).await;
 }
 
 /// Helper methods for the operator's view.

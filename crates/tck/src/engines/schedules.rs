@@ -177,10 +177,10 @@ pub async fn c5_a_dead_schedulers_fire_is_run_again_once(env: &Env) {
 }
 
 /// A schedule that is registered and fires twice.
-struct Fired;
+struct DailySchedule;
 
 #[async_trait(?Send)]
-impl Scenario for Fired {
+impl Scenario for DailySchedule {
     async fn prepare(&self, env: &Env) {
         set(env, "2026-01-15T11:00:00Z");
         env.store.done(Batch::new().put(&key("fires"), Expect::Absent, payload(json!([])))).await;
@@ -218,7 +218,7 @@ impl Scenario for Fired {
 
 /// Wherever a process crashes, the effects of each fire exist once, and so does its record.
 pub async fn c5_every_crash_point_of_a_schedule(env: &Env) {
-    every_crash_point("a schedule", env, Fired).await;
+    every_crash_point("a schedule", env, DailySchedule).await;
 }
 
 /// A changed registration keeps its history and a removed one is archived. A returning one resumes, and a new one

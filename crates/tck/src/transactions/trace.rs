@@ -25,11 +25,11 @@ pub(super) struct Trace {
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     id: OpId,
-    said: Said,
+    entry: Entry,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Said {
+enum Entry {
     Call {
         client: usize,
         asked: Transaction,
@@ -63,7 +63,7 @@ impl Trace {
     /// Records the call of a transaction, just before it.
     pub(super) fn call(&self, client: usize, asked: Transaction) -> OpId {
         let id = OpId::new();
-        self.write(id, Said::Call { client, asked });
+        self.write(id, Entry::Call { client, asked });
         id
     }
 
@@ -72,15 +72,15 @@ impl Trace {
         self.write(
             id,
             match outcome {
-                Outcome::Ok(readings) => Said::Ok(readings),
-                Outcome::Failed => Said::Failed,
-                Outcome::Unknown => Said::Unknown,
+                Outcome::Ok(readings) => Entry::Ok(readings),
+                Outcome::Failed => Entry::Failed,
+                Outcome::Unknown => Entry::Unknown,
             },
         );
     }
 
-    fn write(&self, id: OpId, said: Said) {
-        let mut line = serde_json::to_string(&Line { id, said }).expect("a line is JSON");
+    fn write(&self, id: OpId, entry: Entry) {
+        let mut line = serde_json::to_string(&Line { id, entry }).expect("a line is JSON");
         line.push('\n');
         (&self.file).write_all(line.as_bytes()).expect("the trace can be written");
     }
@@ -88,17 +88,17 @@ impl Trace {
     /// Returns the transactions in the order of their calls.
     pub(super) fn history(&self) -> Vec<Executed> {
         let (mut at, mut history): (BTreeMap<OpId, usize>, Vec<Executed>) = (BTreeMap::new(), Vec::new());
-        for (now, Line { id, said }) in (1..).zip(self.lines()) {
-            let outcome = match said {
-                Said::Call { client, asked } => {
+        for (now, Line { id, entry }) in (1..).zip(self.lines()) {
+            let outcome = match entry {
+                Entry::Call { client, asked } => {
                     at.insert(id, history.len());
                     let (key, outcome) = (String::new(), Outcome::Unknown);
                     history.push(Operation { client, key, asked, call: now, end: u64::MAX, outcome });
                     continue;
                 }
-                Said::Ok(readings) => Outcome::Ok(readings),
-                Said::Failed => Outcome::Failed,
-                Said::Unknown => continue,
+                Entry::Ok(readings) => Outcome::Ok(readings),
+                Entry::Failed => Outcome::Failed,
+                Entry::Unknown => continue,
             };
             if let Some(transaction) = at.get(&id).and_then(|at| history.get_mut(*at)) {
                 (transaction.end, transaction.outcome) = (now, outcome);
@@ -110,8 +110,8 @@ impl Trace {
     /// Returns the transactions without a known outcome.
     pub(super) fn in_doubt(&self) -> Vec<OpId> {
         let mut doubts = BTreeMap::new();
-        for Line { id, said } in self.lines() {
-            doubts.insert(id, matches!(said, Said::Call { .. } | Said::Unknown));
+        for Line { id, entry } in self.lines() {
+            doubts.insert(id, matches!(entry, Entry::Call { .. } | Entry::Unknown));
         }
         doubts.into_iter().filter_map(|(id, doubt)| doubt.then_some(id)).collect()
     }
@@ -119,11 +119,11 @@ impl Trace {
     /// Returns how many transactions in doubt were resolved as applied, and as not applied.
     pub(super) fn resolved(&self) -> (usize, usize) {
         let (mut doubts, mut counts) = (BTreeMap::new(), (0, 0));
-        for Line { id, said } in self.lines() {
-            let doubted = doubts.insert(id, matches!(said, Said::Unknown)).unwrap_or_default();
-            match said {
-                Said::Ok(_) if doubted => counts.0 += 1,
-                Said::Failed if doubted => counts.1 += 1,
+        for Line { id, entry } in self.lines() {
+            let doubted = doubts.insert(id, matches!(entry, Entry::Unknown)).unwrap_or_default();
+            match entry {
+                Entry::Ok(_) if doubted => counts.0 += 1,
+                Entry::Failed if doubted => counts.1 += 1,
                 _ => {}
             }
         }
