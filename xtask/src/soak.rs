@@ -6,8 +6,10 @@
 //! - Processes under stress (`stress` in the names of their tests) work for `TIDELOCK_STRESS_SECONDS`: two minutes each,
 //!   where the test command gives them 20 seconds.
 //! - Two releases of one program (`restart_in_any_order` in the names of their cases) restart for `TIDELOCK_ROLLING_SECONDS`.
-//! - Clients whose histories are recorded (`are_linearizable` in the names of their cases) ask `TIDELOCK_OPERATIONS` times
-//!   each.
+//! - Clients whose histories are recorded (`are_linearizable` or `are_serializable` in the names of their tests) ask
+//!   `TIDELOCK_OPERATIONS` times each.
+//! - Processes crash at the points of a scenario (`crash_point` in the names of its cases), also at `TIDELOCK_CRASH_PAIRS`
+//!   random pairs of points.
 //! - The differential runner plays `TIDELOCK_SEQUENCES` sequences from `TIDELOCK_SEED` on.
 //! - The tests of the PostgreSQL backend run on every supported major version.
 //! - shuttle tries `TIDELOCK_SCHEDULES` schedules of the locks.
@@ -67,6 +69,9 @@ const ROLLING_SECONDS: u64 = 60;
 /// The number of operations of each client whose history is recorded.
 const OPERATIONS: u64 = 1_000;
 
+/// The number of random pairs of crashes in each scenario.
+const CRASH_PAIRS: u64 = 500;
+
 /// The number of schedules that shuttle tries in each test, for each requested minute.
 const SCHEDULES_PER_MINUTE: u64 = 500_000;
 
@@ -90,12 +95,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     run::step(&format!("rolling releases, {ROLLING_SECONDS} s on each store"), || {
         seeded(&database, "restart_in_any_order", first, &[("TIDELOCK_ROLLING_SECONDS", ROLLING_SECONDS)])
     })?;
+    run::step(&format!("crash points, {CRASH_PAIRS} pairs for each scenario"), || {
+        seeded(&database, "crash_point", first, &[("TIDELOCK_CRASH_PAIRS", CRASH_PAIRS)])
+    })?;
     for seed in (0..options.seeds).map(|i| first.wrapping_add(i)) {
         run::step(&format!("differential, seed {seed}"), || {
             seeded(&database, "differential", seed, &[("TIDELOCK_SEQUENCES", SEQUENCES)])
         })?;
         run::step(&format!("histories, seed {seed}"), || {
             seeded(&database, "are_linearizable", seed, &[("TIDELOCK_OPERATIONS", OPERATIONS)])
+        })?;
+        run::step(&format!("transactions, seed {seed}"), || {
+            seeded(&database, "are_serializable", seed, &[("TIDELOCK_OPERATIONS", OPERATIONS)])
         })?;
     }
     run::step("PostgreSQL 14 to 18", || versions::run(&versions::ALL, &["--release"], Missing::Skips))?;

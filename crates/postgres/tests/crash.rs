@@ -57,6 +57,14 @@ async fn killed_while_workers_drive_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_transactions_over_many_keys_run() {
+    let backend = common::Postgres::default();
+    let (kills, tally) = tidelock_tck::transactions::killed(&backend).await;
+    eprintln!("{kills} kills on {}: serializable; {tally}", backend.name());
+    assert!(kills > 0 && tally.committed > 0 && tally.dependencies > 0, "this proves nothing: {tally}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_two_processes_add_to_one_record() {
     let backend = common::Postgres::default();
     for report in tidelock_tck::kill_state::rounds(&backend).await {

@@ -41,6 +41,16 @@ async fn killed_while_workers_drive_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_transactions_over_many_keys_run() {
+    let backend = common::Sqlite::default();
+    let (kills, tally) = tidelock_tck::transactions::killed(&backend).await;
+    eprintln!("{kills} kills on {}: serializable; {tally}", backend.name());
+    assert!(kills > 0 && tally.committed > 0 && tally.dependencies > 0, "this proves nothing: {tally}");
+    let store = common::open(&backend.last_path(), SystemClock::shared()).await;
+    assert_eq!(store.integrity_check().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_two_processes_add_to_one_record() {
     let backend = common::Sqlite::default();
     for report in tidelock_tck::kill_state::rounds(&backend).await {

@@ -40,6 +40,20 @@ impl Dump {
     }
 }
 
+/// Returns the work rows in the end state of a scenario: the name of each, and whether it is blocked or leased. The row of a
+/// lease that was taken over stays, because it has a history.
+pub(crate) async fn rows(conn: &Conn) -> Vec<String> {
+    let now = conn.now().await.expect("the store answers");
+    let rows = pages(async |page| conn.works(&WorkFilter::default(), page).await).await;
+    let state = |row: &WorkRow| match row {
+        WorkRow { blocked: Some(blocked), .. } => format!("blocked: {}", blocked.reason),
+        WorkRow { lease: Some(lease), .. } if lease.until > now => "leased".to_owned(),
+        WorkRow { lifetime, .. } => format!("{lifetime:?}").to_lowercase(),
+    };
+    let idle_lease = |row: &&WorkRow| row.key.kind() == "tidelock.lease" && state(row) == "standing";
+    rows.iter().filter(|row| !idle_lease(row)).map(|row| format!("{}, {}", row.key, state(row))).collect()
+}
+
 /// Maximum number of rows of each kind in a report.
 const REPORTED: usize = 100;
 /// Maximum number of entries of each journal in a report.

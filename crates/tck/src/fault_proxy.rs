@@ -174,65 +174,35 @@ impl ProxyHooks for Blink {
     }
 }
 
-/// The point at which a process dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
-    /// Before the store receives its write.
-    There,
-    /// After the store has applied it, before the answer.
-    Back,
-}
-
-/// A hook that lets `left` writes through. At the next one the process dies from the store's view: nothing follows it.
+/// A hook that lets `left` writes through. Before the next one the process dies from the store's view: nothing follows it.
 #[derive(Debug)]
 pub(crate) struct Fuse {
     left: AtomicUsize,
-    death: Death,
-    dead: AtomicBool,
     died: Notify,
 }
 
 impl Fuse {
-    pub(crate) fn new(writes: usize, death: Death) -> Arc<Self> {
-        Arc::new(Self {
-            left: AtomicUsize::new(writes),
-            death,
-            dead: AtomicBool::new(false),
-            died: Notify::new(),
-        })
+    pub(crate) fn new(writes: usize) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(writes), died: Notify::new() })
     }
 
     /// Waits until the process has died.
     pub(crate) async fn died(&self) {
         self.died.notified().await;
     }
-
-    async fn die(&self) {
-        self.died.notify_one();
-        std::future::pending::<()>().await;
-    }
 }
 
 #[async_trait]
 impl ProxyHooks for Fuse {
     async fn there(&self) {
-        if self.dead.load(Ordering::SeqCst) {
-            std::future::pending::<()>().await;
-        }
         let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if left.is_err() {
-            self.dead.store(true, Ordering::SeqCst);
-            if self.death == Death::There {
-                self.die().await;
-            }
+            self.died.notify_one();
+            std::future::pending::<()>().await;
         }
     }
 
-    async fn back(&self) {
-        if self.dead.load(Ordering::SeqCst) {
-            self.die().await;
-        }
-    }
+    async fn back(&self) {}
 }
 
 #[async_trait]

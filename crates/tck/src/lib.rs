@@ -14,6 +14,7 @@ mod clients;
 mod conn;
 pub mod contract;
 pub mod crash;
+mod crash_points;
 pub mod differential;
 mod dump;
 pub mod engines;
@@ -35,6 +36,7 @@ mod running;
 mod scheduling;
 pub mod sigstop;
 pub mod stress;
+pub mod transactions;
 
 /// Imports that nearly every case needs.
 pub(crate) mod prelude {

@@ -53,6 +53,8 @@ pub(crate) enum Task {
     /// Works while its file system changes are recorded.
     #[cfg(unix)]
     PowerCut(crate::power_cut::Work),
+    /// Runs transactions until it is killed or told to finish; records them in a trace.
+    Transact { life: usize, trace: String },
     /// Takes part in a stress scenario.
     Stress(crate::stress::Part),
 }
@@ -217,6 +219,7 @@ async fn play(conn: Conn, task: Task) {
         Task::Haul => crate::kill_workflow::drive(conn).await,
         #[cfg(unix)]
         Task::PowerCut(_) => unreachable!("this role opens the store itself"),
+        Task::Transact { life, trace } => crate::transactions::transact(conn, life, &trace).await,
         Task::Stress(part) => part.play(conn).await,
     }
 }

@@ -49,9 +49,20 @@ fn without_an_order(fault: Fault) {
     }
 }
 
+/// Checks that the case with recorded transactions notices the fault, whatever the seed is.
+#[track_caller]
+fn not_serializable(fault: Fault) {
+    let case = "o5_transactions_over_many_keys_are_serializable";
+    for _ in 0..3 {
+        assert!(notices(case, fault), "{case} passes on a store with {fault:?}");
+    }
+}
+
 #[test]
 fn a_sound_store_passes() {
     for case in [
+        "o5_transactions_over_many_keys_are_serializable",
+        "o5_transactions_with_lost_replies_are_serializable",
         "t1_create_if_absent_has_one_winner",
         "k3_a_stale_holder_writes_nothing",
         "s2_recorded_histories_are_linearizable",
@@ -210,6 +221,42 @@ fn a_forgotten_write_leaves_no_order() {
 #[test]
 fn a_delta_that_counts_twice_leaves_no_order() {
     without_an_order(Fault::MergesTwice);
+}
+
+#[test]
+fn document_versions_that_are_not_compared_are_not_serializable() {
+    not_serializable(Fault::IgnoresDocumentVersions);
+}
+
+#[test]
+fn stream_versions_that_are_not_compared_are_not_serializable() {
+    not_serializable(Fault::IgnoresStreamVersions);
+}
+
+#[test]
+fn reads_without_a_snapshot_are_not_serializable() {
+    not_serializable(Fault::ReadsRowByRow);
+}
+
+#[test]
+fn batches_that_are_not_atomic_are_not_serializable() {
+    not_serializable(Fault::SplitsBatches);
+}
+
+#[test]
+fn stale_reads_are_not_serializable() {
+    not_serializable(Fault::ReadsStale);
+}
+
+#[test]
+fn deltas_that_count_twice_are_not_serializable() {
+    not_serializable(Fault::MergesTwice);
+}
+
+#[test]
+fn operation_ids_that_are_forgotten_are_not_serializable() {
+    let case = "o5_transactions_with_lost_replies_are_serializable";
+    assert!(notices(case, Fault::ForgetsOperations), "{case} passes");
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Tests of the history checker on handwritten histories. `random` contains the generated ones.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
+#[path = "history/list_append.rs"]
+mod list_append;
 #[path = "history/random.rs"]
 mod random;
+#[path = "history/serial.rs"]
+mod serial;
 
 use tidelock_tck::history::record::{ClientRequest, ClientResponse, Record, RecordModel, RecordOperation};
 use tidelock_tck::history::{MOST_STEPS, Operation, Outcome, Trouble, check};

@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
-use tidelock_core::archive::{ArchiveError, ArchiveMode, ArchiveReport, Archiver};
+use async_trait::async_trait;
+use serde_json::Value;
+use tidelock_core::archive::{ArchiveError, ArchiveMode, ArchivePage, ArchiveReport, Archiver};
 use tidelock_core::events::{Aggregate, AsOf, Events, EventsError};
 use tidelock_core::failure::Failure;
 use tidelock_core::lease::LeaseError;
 use tidelock_core::reactions::{Operator, PendingReason, ReactionFilter, WhenExhausted};
 
-use crate::fault_proxy::{Death, Detour, Fuse, Gate as LeaseGuard};
+use crate::crash_points::{Outside, Process, Scenario, every_crash_point};
+use crate::dump::rows;
+use crate::fault_proxy::{Detour, Gate as LeaseGuard};
 use crate::ledger::*;
 use crate::prelude::*;
 use crate::reacting::*;
@@ -355,72 +359,55 @@ pub async fn e7_a_failing_archive_loses_nothing(env: &Env) {
     assert_eq!(there(env).load::<Ledger>("failing").await.unwrap().state.sum, 16);
 }
 
-/// Closes in one of the three ways.
-async fn close(
-    way: ArchiveMode,
-    events: &Events,
-    stream: &Key,
-    shelf: &Shelf,
-) -> Result<ArchiveReport, ArchiveError> {
-    let closing = closing(events, stream, shelf);
-    match way {
-        ArchiveMode::Tombstone => closing.tombstone().await,
-        ArchiveMode::Restart => closing.restart::<Ledger>().await,
-        ArchiveMode::Window => closing.keep_last::<Ledger>(2).await,
-    }
-}
+/// A closing in one of the three ways.
+struct ArchivedStream(ArchiveMode);
 
-/// Closes with a process that dies at a write. Returns whether it reached that write.
-async fn dies(env: &Env, way: ArchiveMode, id: &str, shelf: &Shelf, (writes, death): (usize, Death)) -> bool {
-    let fuse = Fuse::new(writes, death);
-    let events = engine(&Detour::over(Arc::clone(&fuse), &env.store.0));
-    let stream = stream(id);
-    tokio::select! {
-        biased;
-        () = fuse.died() => true,
-        closed = close(way, &events, &stream, shelf) => {
-            assert_eq!(closed.unwrap().archived, shelf.versions().len() as u64);
-            false
+#[async_trait(?Send)]
+impl Scenario for ArchivedStream {
+    async fn prepare(&self, env: &Env) {
+        book(&here(env), "book", 7).await;
+    }
+
+    async fn live(&self, process: &Process) {
+        let (events, stream, outside) = (engine(&process.store), stream("book"), process.outside.clone());
+        let archive = move |page: ArchivePage| {
+            // A page that comes again must be the same.
+            outside.make(format!("{}: {:?}", page.name(), versions(&page.events)));
+            async { Ok::<(), std::io::Error>(()) }
+        };
+        let closing = Archiver::new(events).close(&stream).archive(archive).page(2);
+        let closed = match self.0 {
+            ArchiveMode::Tombstone => closing.tombstone().await,
+            ArchiveMode::Restart => closing.restart::<Ledger>().await,
+            ArchiveMode::Window => closing.keep_last::<Ledger>(2).await,
+        };
+        assert!(closed.is_ok(), "{closed:?}");
+    }
+
+    /// The state is right at once.
+    async fn crashed(&self, env: &Env) {
+        if self.0 != ArchiveMode::Tombstone {
+            assert_eq!(there(env).load::<Ledger>("book").await.unwrap().state.sum, 28);
         }
     }
+
+    async fn end(&self, env: &Env, outside: &Outside) -> Value {
+        let stream = stream("book");
+        self.crashed(env).await;
+        json!({
+            "archived": outside.kinds(),
+            "left": versions(&env.store.history(&stream).await),
+            "checkpoint": env.store.value(&stream.beside("tidelock.closing").unwrap()).await,
+            "rows": rows(&env.store).await,
+        })
+    }
 }
 
-/// The process dies before or after any write of a closing, in each of its ways. The state is correct at once, and the
-/// next call resumes. Every event is archived, and no progress record remains.
-pub async fn e7_a_closing_resumes_after_a_crash_at_any_point(env: &Env) {
+/// The process crashes at every point of a closing, in each of its ways. The state is correct at once, and the next call
+/// resumes. Every event is archived on one page, and no progress record remains.
+pub async fn e7_every_crash_point_of_a_closing(env: &Env) {
     for way in [ArchiveMode::Tombstone, ArchiveMode::Restart, ArchiveMode::Window] {
-        for death in [Death::There, Death::Back] {
-            let mut writes = 0;
-            loop {
-                let (id, shelf) = (format!("{way:?} {death:?} {writes}"), Shelf::default());
-                let stream = stream(&id);
-                book(&here(env), &id, 7).await;
-                let died = dies(env, way, &id, &shelf, (writes, death)).await;
-                if way != ArchiveMode::Tombstone {
-                    assert_eq!(there(env).load::<Ledger>(id.as_str()).await.unwrap().state.sum, 28, "{id}");
-                }
-                // The lease of the dead process expires only then.
-                env.pass(secs(40));
-                let closed = close(way, &there(env), &stream, &shelf).await;
-                assert!(closed.is_ok(), "{id}: {closed:?}");
-                let (archived, left) = match way {
-                    ArchiveMode::Tombstone => (vec![0, 1, 2, 3, 4, 5, 6], vec![]),
-                    ArchiveMode::Restart => (vec![0, 1, 2, 3, 4, 5, 6], vec![7]),
-                    ArchiveMode::Window => (vec![0, 1, 2, 3, 4], vec![5, 6]),
-                };
-                assert_eq!(shelf.versions(), archived, "{id}");
-                assert_eq!(versions(&env.store.history(&stream).await), left, "{id}");
-                assert_eq!(env.store.doc(&stream.beside("tidelock.closing").unwrap()).await, None, "{id}");
-                if way != ArchiveMode::Tombstone {
-                    assert_eq!(there(env).load::<Ledger>(id.as_str()).await.unwrap().state.sum, 28, "{id}");
-                }
-                if !died {
-                    assert!(writes >= 5, "there are writes to die at: {writes}");
-                    break;
-                }
-                writes += 1;
-            }
-        }
+        every_crash_point(&format!("a closing, {way:?}"), env, ArchivedStream(way)).await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidelock_core::archive::Archiver;
 
-use crate::fault_proxy::{Death, Detour, Fuse};
+use crate::fault_proxy::{Detour, Fuse};
 use crate::ledger::*;
 use crate::prelude::*;
 
@@ -16,7 +16,7 @@ pub async fn e7_a_closing_is_resumed_with_the_archive_it_began_with(env: &Env) {
         let stream = stream(&id);
         book(&here(env), &id, 7).await;
         // It dies before the events are removed or archived: after the lease and the progress record.
-        let fuse = Fuse::new(1, Death::There);
+        let fuse = Fuse::new(1);
         let dying = engine(&Detour::over(Arc::clone(&fuse), &env.store.0));
         let shelf = Shelf::default();
         let begun = async {
@@ -62,7 +62,7 @@ pub async fn e7_a_closing_is_resumed_with_the_archive_it_began_with(env: &Env) {
 pub async fn e7_an_archive_passes_over_events_that_are_gone(env: &Env) {
     let (events, stream, shelf) = (here(env), stream("holes"), Shelf::default());
     book(&events, "holes", 9).await;
-    let fuse = Fuse::new(1, Death::There);
+    let fuse = Fuse::new(1);
     let dying = engine(&Detour::over(Arc::clone(&fuse), &env.store.0));
     tokio::select! {
         biased;

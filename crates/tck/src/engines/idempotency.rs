@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use serde_json::Value;
 use tidelock_core::error::{Explain as _, Outcome};
 use tidelock_core::idempotency::{
     Fingerprint, Idempotency, IdempotencyError, IdempotencyKeyState, InFlight, Reservation, ReserveOutcome,
     StorePolicy, StoredResponse,
 };
 
+use crate::crash_points::{Outside, Process, Scenario, every_crash_point};
 use crate::env::ONE_AND_TWO;
-use crate::fault_proxy::{Blink, Death, Detour, Fuse};
+use crate::fault_proxy::{Blink, Detour};
 use crate::partition::Wire;
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
@@ -269,29 +272,31 @@ pub async fn i4_a_dead_process_leaves_its_key_free(env: &Env) {
     assert_eq!((stored(reserve(&env.store, "late").await), effects(&env.store, "late").await), (answer(), 1));
 }
 
-/// The process dies at its commit. Either the effect and the response are stored, or neither is and the key is free
-/// after its lease.
-pub async fn i4_a_death_at_the_commit_leaves_both_or_neither(env: &Env) {
-    for death in [Death::There, Death::Back] {
-        let (name, fuse) = (format!("{death:?}"), Fuse::new(0, death));
-        let store = Detour::over(Arc::clone(&fuse), &env.store.0);
-        let dying = run(keys(&store).reserve("shop", &name, &request("a")).await.unwrap());
-        tokio::select! {
-            biased;
-            () = fuse.died() => {}
-            ended = dying.commit(effect(&name), answer()) => panic!("it lives: {ended:?}"),
-        }
-        env.pass(LEASE);
-        match (death, reserve(&env.other, &name).await) {
-            (Death::There, ReserveOutcome::Run(next)) => {
-                assert_eq!(effects(&env.other, &name).await, 0);
-                next.commit(effect(&name), answer()).await.unwrap();
+/// A request that is repeated until it has an answer.
+struct RepeatedRequest;
+
+#[async_trait(?Send)]
+impl Scenario for RepeatedRequest {
+    async fn live(&self, process: &Process) {
+        match keys(&process.store).reserve("shop", "key", &request("a")).await.unwrap() {
+            ReserveOutcome::Run(reservation) => {
+                drop(reservation.commit(effect("key"), answer()).await.unwrap())
             }
-            (Death::Back, ReserveOutcome::Stored(heard)) => assert_eq!(heard, answer()),
-            (_, other) => panic!("{death:?}: {other:?}"),
+            ReserveOutcome::Stored(heard) => assert_eq!(heard, answer()),
+            other => panic!("the key is free after its lease: {other:?}"),
         }
-        assert_eq!(effects(&env.other, &name).await, 1);
     }
+
+    async fn end(&self, env: &Env, _: &Outside) -> Value {
+        assert_eq!(stored(reserve(&env.other, "key").await), answer());
+        json!({ "effects": effects(&env.other, "key").await })
+    }
+}
+
+/// The process crashes at every point of a request. Either the effect and the response are stored, or neither is and the key is
+/// free after its lease.
+pub async fn i4_every_crash_point_of_a_request(env: &Env) {
+    every_crash_point("a request", env, RepeatedRequest).await;
 }
 
 /// The answer of the store to the commit is lost. The commit retries and learns from the record that it was applied.

@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
+use serde_json::Value;
 use tidelock_core::outbox::{
     Delivery, Message, MessageState, Outbox, OutboxEngine, OutboxError, Sender, SenderStats,
 };
 use tidelock_core::worker::WorkerHandle;
 use tidelock_core::workflow::{Ctx, Failure, Workflow};
 
-use crate::fault_proxy::{Death, Detour, Fuse};
+use crate::crash_points::{Outside, Process, Scenario, every_crash_point};
 use crate::prelude::*;
 use crate::reacting::{Gate, LEASE, at_once, until};
 use crate::running::{client, worker};
@@ -117,40 +119,39 @@ pub async fn i6_a_step_puts_a_message(env: &Env) {
     sending.shutdown().await;
 }
 
-/// The process dies at every write of a sender. Each message is sent at least once, always under the same key, and in
-/// order.
-pub async fn i6_a_death_at_any_write_sends_again_with_the_same_key(env: &Env) {
-    for death in [Death::There, Death::Back] {
-        let mut died = true;
-        for writes in (0..).take_while(|writes| *writes < 20) {
-            if !died {
-                break;
-            }
-            let (world, fuse) = (World::default(), Fuse::new(writes, death));
-            let place = format!("{death:?}-{writes}");
-            let alone = message(&format!("{place}-alone"), 0);
-            env.store.done(put(&alone).and(put(&message(&place, 0).in_order()))).await;
-            env.store.done(put(&message(&place, 1).in_order())).await;
-            let dying = telling(&Detour::over(Arc::clone(&fuse), &env.store.0), &world).await;
-            tokio::select! {
-                biased;
-                () = fuse.died() => {}
-                () = until("all are sent", async || is_empty(&env.other).await) => died = false,
-            }
-            // After `abort` returns, none of its claims is in flight. Its rows stay leased until the lease expires.
-            dying.abort().await;
-            env.pass(LEASE);
-            let next = telling(&env.other.0, &world).await;
-            until("the rest is sent", async || is_empty(&env.other).await).await;
-            next.shutdown().await;
-            let keys: BTreeSet<String> = world.keys().into_iter().collect();
-            let meant = [format!("{place}-0"), format!("{place}-1"), format!("{place}-alone-0")];
-            assert_eq!(keys, meant.map(|id| format!("mails:{id}")).into(), "{place}");
-            let numbers = &world.numbers()[&place];
-            assert!(numbers.is_sorted(), "{place}: {numbers:?}");
-        }
-        assert!(!died, "it comes to an end");
+/// A message without an order, and two that are in order.
+struct OutboxMessages;
+
+#[async_trait(?Send)]
+impl Scenario for OutboxMessages {
+    async fn prepare(&self, env: &Env) {
+        let ordered = |n| message("place", n).in_order();
+        env.store.done(put(&message("alone", 0)).and(put(&ordered(0)))).await;
+        env.store.done(put(&ordered(1))).await;
     }
+
+    async fn live(&self, process: &Process) {
+        let (env, outside) = (&process.env, process.outside.clone());
+        let deliver = move |message: Delivery| {
+            outside.make(message.key());
+            async { Ok(()) }
+        };
+        let sending = sender(&process.store, deliver).start().await.unwrap();
+        until("all are sent", async || is_empty(&env.other).await).await;
+        sending.shutdown().await;
+    }
+
+    async fn end(&self, env: &Env, outside: &Outside) -> Value {
+        let mut ordered = outside.made();
+        ordered.retain(|key| key.contains("place"));
+        assert!(ordered.is_sorted(), "{ordered:?}");
+        json!({ "sent": outside.kinds(), "empty": is_empty(&env.store).await })
+    }
+}
+
+/// The process crashes at every point of a sender. Each message is sent at least once, always under the same key, and in order.
+pub async fn i6_every_crash_point_of_a_sender(env: &Env) {
+    every_crash_point("a sender", env, OutboxMessages).await;
 }
 
 /// A message that exhausts its attempts is blocked and visible. After an unblock it is sent under the same key; after a

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tidelock_core::events::{Aggregate, Events, EventsError};
 use tidelock_core::projections::{Projection, Projections, ProjectionsError, ReadModel};
 use tidelock_core::reactions::{Operator, ReactionFilter};
 
-use crate::fault_proxy::{Death, Detour, Fuse};
+use crate::crash_points::{Outside, Process, Scenario, every_crash_point};
 use crate::prelude::*;
 use crate::reacting::until;
 
@@ -267,62 +269,48 @@ async fn left_of_the_first(env: &Env, name: &str) -> (usize, usize) {
     (rows.rows.len(), reactions.iter().filter(|reaction| reaction.name == first).count())
 }
 
-/// Starts the second version on a store that dies. Returns whether the process reached that write.
-async fn dies(env: &Env, name: &str, fuse: &Arc<Fuse>) -> bool {
-    let store = Detour::over(Arc::clone(fuse), &env.store.0);
-    let building = async {
-        let running = projections(&store).with(items(name, 2)).start().await.unwrap();
+/// The second version of a projection, which is built beside the first one and replaces it.
+struct Rebuild;
+
+const REBUILT: &str = "rebuilt";
+
+#[async_trait(?Send)]
+impl Scenario for Rebuild {
+    async fn prepare(&self, env: &Env) {
+        sell(&Events::new(Arc::clone(&env.store.0)), 8).await;
+        let old = projections(&env.store.0).with(items(REBUILT, 1)).start().await.unwrap();
+        old.quiesce().await.unwrap();
+        old.shutdown().await;
+    }
+
+    async fn live(&self, process: &Process) {
+        let (env, rows) = (&process.env, model(&process.env.store, REBUILT));
+        let running = projections(&process.store).with(items(REBUILT, 2)).start().await.unwrap();
         until("it is read, and the old one is gone", async || {
-            let rows = model(&env.store, name);
-            rows.version().await.unwrap() == 2 && left_of_the_first(env, name).await == (0, 0)
+            rows.version().await.unwrap() == 2 && left_of_the_first(env, REBUILT).await == (0, 0)
         })
         .await;
+        running.quiesce().await.unwrap();
         running.shutdown().await;
-    };
-    tokio::select! {
-        biased;
-        () = fuse.died() => true,
-        () = building => false,
+    }
+
+    /// Readers see a complete version.
+    async fn crashed(&self, env: &Env) {
+        let (version, seen) = whole_version(&model(&env.other, REBUILT)).await;
+        assert_eq!(seen, folded(&env.store, version).await);
+    }
+
+    async fn end(&self, env: &Env, _: &Outside) -> Value {
+        let (version, rows) = whole_version(&model(&env.other, REBUILT)).await;
+        assert_eq!(rows, folded(&env.store, 2).await);
+        json!({ "version": version, "rows": rows })
     }
 }
 
-/// The process dies at every write of building, swapping and deleting. Readers always see a complete version. The next
+/// The process crashes at every point of building, swapping and deleting. Readers always see a complete version. The next
 /// process continues until the new version is the fold of the log.
-pub async fn r7_a_rebuild_resumes_after_a_crash_at_any_point(env: &Env) {
-    sell(&Events::new(Arc::clone(&env.store.0)), 8).await;
-    for death in [Death::There, Death::Back] {
-        let mut died = true;
-        for writes in (0..).take_while(|writes| *writes < 60) {
-            if !died {
-                break;
-            }
-            let name = format!("{death:?}-{writes}");
-            let old = projections(&env.store.0).with(items(&name, 1)).start().await.unwrap();
-            old.quiesce().await.unwrap();
-            old.shutdown().await;
-            died = dies(env, &name, &Fuse::new(writes, death)).await;
-            let rows = model(&env.other, &name);
-            let (version, seen) = whole_version(&rows).await;
-            assert_eq!(seen, folded(&env.store, version).await, "{name}");
-            // The leases of the dead process expire only then.
-            env.pass(secs(40));
-            let new = projections(&env.other.0).with(items(&name, 2)).start().await.unwrap();
-            until("it is read", async || {
-                // A claim of the dead process may have reached the store after its death.
-                env.pass(Duration::from_millis(100));
-                rows.version().await.unwrap() == 2
-            })
-            .await;
-            assert_eq!(table(&rows).await, folded(&env.store, 2).await, "{name}");
-            until("the old one is gone", async || {
-                env.pass(Duration::from_millis(100));
-                left_of_the_first(env, &name).await == (0, 0)
-            })
-            .await;
-            new.shutdown().await;
-        }
-        assert!(!died, "it comes to an end");
-    }
+pub async fn r7_every_crash_point_of_a_rebuild(env: &Env) {
+    every_crash_point("a rebuild", env, Rebuild).await;
 }
 
 /// Helper methods for the operator's view.

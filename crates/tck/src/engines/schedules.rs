@@ -1,14 +1,14 @@
 //! Schedules (C1–C11 through `tidelock_core::schedule`): tasks fire once for each of their times, whatever happens in
 //! between.
 
-use std::sync::Arc;
-
+use async_trait::async_trait;
+use serde_json::Value;
 use tidelock_core::failure::Failure;
 use tidelock_core::schedule::{
     Overlap, Schedule, ScheduleActivity, ScheduleError, TickKind, TickOutcome as Ran,
 };
 
-use crate::fault_proxy::{Death, Detour, Fuse};
+use crate::crash_points::{Outside, Process, Scenario, every_crash_point};
 use crate::partition::Wire;
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
@@ -176,48 +176,49 @@ pub async fn c5_a_dead_schedulers_fire_is_run_again_once(env: &Env) {
     next.shutdown().await;
 }
 
-/// Wherever a process dies, the effects of each fire exist once, and so does its record.
-pub async fn c5_killed_at_any_write_effects_are_there_once(env: &Env) {
-    set(env, NOON);
-    let count = key("count");
-    env.store.done(Batch::new().put(&count, Expect::Absent, payload(json!({ "fires": [] })))).await;
-    let task = || {
-        let count = count.clone();
-        Schedule::new("t").cron("0 12 * * *").run(move |fire| {
-            let effect = Batch::new().merge(&count, [Delta::push("/fires", fire.key())]);
-            async move { Ok(effect) }
-        })
-    };
-    let quiet = scheduler(&env.store).with(task()).start().await.unwrap();
-    quiet.quiesce().await.unwrap();
-    quiet.shutdown().await;
-    let mut expected = vec!["t:2026-01-15T12:00:00Z".to_owned()];
-    for round in 0..6 {
-        set(env, &format!("2026-01-{}T12:00:00Z", 16 + round));
-        expected.push(format!("t:2026-01-{}T12:00:00Z", 16 + round));
-        let death = if round % 2 == 0 { Death::There } else { Death::Back };
-        // One write registers the task; then a run starts and ends.
-        let fuse = Fuse::new(round / 2, death);
-        let store = Detour::over(Arc::clone(&fuse), &env.store.0);
-        let dying = over(&store).with(task());
-        let dying = tokio::spawn(async move { dying.start().await });
-        fuse.died().await;
-        if round < 2 {
-            dying.abort();
-        } else {
-            dying.await.unwrap().unwrap().abort().await;
-        }
-        env.pass(2 * LEASE);
-        let next = scheduler(&env.other).with(task()).start().await.unwrap();
-        until("the fire is there", async || {
-            let value = env.other.value(&count).await.unwrap();
-            value["fires"].as_array().unwrap().len() >= expected.len()
-        })
-        .await;
-        next.quiesce().await.unwrap();
-        next.shutdown().await;
-        assert_eq!(env.store.value(&count).await.unwrap()["fires"], json!(expected), "round {round}");
+/// A schedule that is registered and fires twice.
+struct DailySchedule;
+
+#[async_trait(?Send)]
+impl Scenario for DailySchedule {
+    async fn prepare(&self, env: &Env) {
+        set(env, "2026-01-15T11:00:00Z");
+        env.store.done(Batch::new().put(&key("fires"), Expect::Absent, payload(json!([])))).await;
     }
+
+    async fn live(&self, process: &Process) {
+        let (env, outside) = (&process.env, process.outside.clone());
+        let daily = Schedule::new("t").cron("0 12 * * *").run(move |fire| {
+            outside.make(fire.key());
+            let effect = Batch::new().merge(&key("fires"), [Delta::push("", fire.key())]);
+            async move { Ok(effect) }
+        });
+        let running = over(&process.store).with(daily).start().await.unwrap();
+        for (fires, noon) in (1..).zip(["2026-01-15T12:00:00Z", "2026-01-16T12:00:00Z"]) {
+            running.quiesce().await.unwrap();
+            let noon = noon.parse().unwrap();
+            if env.now() < noon {
+                env.clock.set(noon);
+            }
+            until("it has fired", async || {
+                env.store.value(&key("fires")).await.unwrap().as_array().unwrap().len() >= fires
+            })
+            .await;
+        }
+        running.quiesce().await.unwrap();
+        running.shutdown().await;
+    }
+
+    async fn end(&self, env: &Env, outside: &Outside) -> Value {
+        let view = schedules(&env.store).show("t").await.unwrap();
+        let waits = matches!(view.doing, ScheduleActivity::Waits { .. });
+        json!({ "fires": env.store.value(&key("fires")).await, "outside": outside.kinds(), "waits": waits })
+    }
+}
+
+/// Wherever a process crashes, the effects of each fire exist once, and so does its record.
+pub async fn c5_every_crash_point_of_a_schedule(env: &Env) {
+    every_crash_point("a schedule", env, DailySchedule).await;
 }
 
 /// A changed registration keeps its history and a removed one is archived. A returning one resumes, and a new one

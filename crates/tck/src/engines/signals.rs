@@ -42,6 +42,40 @@ pub async fn w8_a_kept_wait_gives_way_to_the_one_that_is_awaited(env: &Env) {
     driving.shutdown().await;
 }
 
+/// A worker that skips idle time skips to timers only. While runs wait for nothing but signals, the clock does not
+/// advance.
+pub async fn w8_no_time_is_skipped_while_runs_wait_for_signals(env: &Env) {
+    const SLEEP: Workflow<u32, u32> = Workflow::new("sleep");
+    let hour = secs(3_600);
+    let waits = async move |cx: &Ctx, _: u32| {
+        let heard = cx.signal(GO).await?;
+        cx.sleep(hour).await?;
+        Ok(heard)
+    };
+    let sleeps = async move |cx: &Ctx, n: u32| {
+        cx.sleep(hour).await?;
+        Ok(n)
+    };
+    let begun = env.now();
+    let driving =
+        skipping(env, &env.store).register(WAIT, waits).register(SLEEP, sleeps).start().await.unwrap();
+    let there = client(&env.other);
+    let run = there.start(WAIT, &0).id("waits").await.unwrap();
+    until("it waits for a signal", async || {
+        matches!(there.show("waits").await.unwrap().doing, RunActivity::Waits { until: None })
+    })
+    .await;
+    // Between two of these the worker is idle.
+    for n in 0..10 {
+        assert_eq!(there.start(SLEEP, &n).await.unwrap().result().await.unwrap(), n);
+    }
+    run.signal(GO, &5).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 5);
+    let skipped = env.now().since(begun);
+    assert!(skipped >= 11 * hour && skipped < 24 * hour, "eleven timers, one after the other: {skipped:?}");
+    driving.shutdown().await;
+}
+
 /// A signal that arrives while a kept wait is the only one goes to the next wait that the workflow awaits.
 pub async fn w8_a_signal_that_a_kept_wait_did_not_take_is_there_for_the_next(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());

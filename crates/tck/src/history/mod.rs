@@ -24,6 +24,7 @@
 //! ```
 
 mod explain;
+pub mod list_append;
 mod model;
 pub mod record;
 mod recorder;

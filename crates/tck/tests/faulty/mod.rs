@@ -40,6 +40,10 @@ pub(crate) enum Fault {
     ForgetsHeads,
     /// Reads the rows of one read one after another.
     TearsReads,
+    /// As above, without waiting for a write in between.
+    ReadsRowByRow,
+    /// Applies the effects of a batch one after another.
+    SplitsBatches,
 }
 
 pub(crate) struct Faulty(pub(crate) Fault);
@@ -176,6 +180,23 @@ impl FaultyStore {
         old.cloned().unwrap_or(document)
     }
 
+    /// Applies the effects one by one. The preconditions after the first one are not compared.
+    async fn split(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        let mut receipt = None;
+        let last = batch.effects().len().saturating_sub(1);
+        for (n, effect) in batch.effects().iter().enumerate() {
+            tokio::task::yield_now().await;
+            let one = Batch::new().with(effect.clone());
+            let one = if n == last { batch.id().map_or(one.clone(), |id| one.op_id(id)) } else { one };
+            match self.sound.apply(one).await {
+                Ok(next) => receipt = Some(next),
+                Err(error) if n == 0 => return Err(error),
+                Err(_) => {}
+            }
+        }
+        receipt.ok_or_else(|| ApplyError::not_applied(StoreError::new(StoreErrorKind::Bug, "split", "empty")))
+    }
+
     /// Waits for the batch of another caller, at most for a second.
     async fn next_batch(&self) {
         let (seen, since) = (self.applied.load(Ordering::SeqCst), Instant::now());
@@ -230,14 +251,17 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
             }
             return Ok(last.expect("there are several"));
         }
+        if self.has(Fault::SplitsBatches) {
+            return self.split(kept).await;
+        }
         if self.now_and_then(Fault::ForgetsWrites)
             && let Some(receipt) = self.pretend(&kept).await
         {
             return Ok(receipt);
         }
-        if matches!(kept.effects(), [Effect::Merge { .. }]) && self.now_and_then(Fault::MergesTwice) {
-            let first = kept.effects().iter().cloned().fold(Batch::new(), Batch::with);
-            self.sound.apply(first).await?;
+        let merge = kept.effects().iter().find(|effect| matches!(effect, Effect::Merge { .. }));
+        if let Some(merge) = merge.filter(|_| self.now_and_then(Fault::MergesTwice)) {
+            self.sound.apply(Batch::new().with(merge.clone())).await?;
         }
         self.sound.apply(kept).await
     }
@@ -265,6 +289,9 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
         for (get, row) in gets.iter().zip(&mut found.rows) {
             if self.has(Fault::TearsReads) {
                 self.next_batch().await;
+            }
+            if self.has(Fault::TearsReads) || self.has(Fault::ReadsRowByRow) {
+                tokio::task::yield_now().await;
                 *row = self.sound.read(std::slice::from_ref(get)).await?.rows.pop().flatten();
             }
             *row = row.take().map(|row| match row {
