@@ -177,6 +177,7 @@ async fn signals() {
         }
     };
     tokio::select! {
+        biased;
         () = ctrl_c => {}
         () = terminate => {}
     }
