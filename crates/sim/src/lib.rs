@@ -51,9 +51,9 @@ mod seeds;
 mod shrink;
 mod world;
 
-// pub mod ladder;
+pub mod ladder;
 
 pub use fault::Fault;
 pub use rng::Rng;
 pub use scenario::{Sim, SimError};
-pub use seeds::{Failure, Seeds, Summary, hash_of, simulate};
+pub use seeds::{Failure, Seeds, Summary, hash_of, simulate, trace_of};

@@ -145,11 +145,37 @@ impl Link {
     }
 }
 
-fn effect(receipt: &Receipt) -> String {
-    let streams = receipt.appended.iter().map(|a| format!("{}@{}", a.stream, a.last_version));
-    let documents = receipt.documents.iter().map(|d| format!("{}#{}", d.key, d.version));
-    let all: Vec<String> = streams.chain(documents).collect();
-    if all.is_empty() { "work rows".to_owned() } else { all.join(" ") }
+/// Describes the effects of a batch for the trace.
+fn effects(batch: &Batch) -> String {
+    let all: Vec<String> = batch.effects().iter().map(effect).collect();
+    all.join(", ")
+}
+
+fn effect(effect: &Effect) -> String {
+    let of = |verb: &str, lease: &Lease| format!("{verb} {}", lease.key);
+    match effect {
+        Effect::Append { stream, events, .. } => {
+            let types: Vec<String> = events.iter().map(|event| event.event_type.to_string()).collect();
+            format!("append {} to {stream}", types.join("+"))
+        }
+        Effect::Close { stream, .. } => format!("close {stream}"),
+        Effect::Truncate { stream, .. } => format!("truncate {stream}"),
+        Effect::Put { key, .. } => format!("put {key}"),
+        Effect::Delete { key, .. } => format!("delete {key}"),
+        Effect::Merge { key, .. } => format!("merge {key}"),
+        Effect::Enqueue(work) => format!("enqueue {}", work.key),
+        Effect::Ack { lease } => of("ack", lease),
+        Effect::Advance { lease, .. } => of("advance", lease),
+        Effect::Defer { lease, .. } => of("defer", lease),
+        Effect::Fail { lease, error, .. } => format!("{}: {error}", of("fail", lease)),
+        Effect::Block { lease, reason } => format!("{}: {reason}", of("block", lease)),
+        Effect::Renew { lease, .. } => of("renew", lease),
+        Effect::Release { lease } => of("release", lease),
+        Effect::Operate { operation, .. } => format!("{operation:?}"),
+        Effect::GuardStream { stream, .. } => format!("guard {stream}"),
+        Effect::GuardDocument { key, .. } | Effect::GuardWork { key, .. } => format!("guard {key}"),
+        Effect::GuardLease { lease } => of("guard", lease),
+    }
 }
 
 #[async_trait]
@@ -159,7 +185,7 @@ impl StoreLayer for Link {
     }
 
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
-        let (id, store) = (batch.id(), self.store.clone());
+        let (id, store, sent) = (batch.id(), self.store.clone(), batch.clone());
         let applied = self.writing("apply", async move { store.apply(batch).await }).await;
         let applied = match applied {
             Ok(applied) => applied,
@@ -169,9 +195,9 @@ impl StoreLayer for Link {
         match &applied {
             Ok(receipt) => {
                 self.world.audit.applied(receipt);
-                self.world.note(|| format!("{}: wrote {}", self.name, effect(receipt)));
+                self.world.note(|| format!("{}: {}", self.name, effects(&sent)));
             }
-            Err(error) => self.world.note(|| format!("{}: write failed: {error}", self.name)),
+            Err(error) => self.world.note(|| format!("{}: FAILED {}: {error}", self.name, effects(&sent))),
         }
         self.world.mix(u64::from(applied.is_ok()));
         give_way().await;

@@ -30,6 +30,8 @@ use crate::world::{Crashed, World};
 const POLL: Duration = Duration::from_millis(200);
 /// The delay before a service that did not start, or a client that failed, tries again.
 const AGAIN: Duration = Duration::from_millis(300);
+/// The longest delay of a client that fails again and again.
+const LONGEST: Duration = Duration::from_secs(30);
 /// The time between a graceful shutdown and the next start.
 const DEPLOYMENT: Duration = Duration::from_millis(100);
 /// The longest time that one look at the idleness of a service takes.
@@ -275,6 +277,7 @@ impl Control {
 
     /// Runs a client until it succeeds.
     async fn call(self: Arc<Self>, host: usize, number: usize, client: Client) {
+        let mut pause = AGAIN;
         loop {
             let called = AssertUnwindSafe(client(self.tide(host))).catch_unwind().await;
             match called {
@@ -284,7 +287,8 @@ impl Control {
                     return self.world.fail(|| format!("client {number} panicked: {}", text(&*panic)));
                 }
             }
-            sleep(AGAIN).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST);
         }
         self.world.note(|| format!("p{host}: client succeeded"));
         if let Some(done) = self.done.get(number) {

@@ -106,14 +106,14 @@ impl Sim {
         self
     }
 
-    /// Adds a client: a process of its own that suffers faults, too. The closure is called again after a crash and after an
-    /// error, until it succeeds once. It must therefore use ids, as real clients do.
+    /// Adds a client, which is a process of its own and suffers faults. The closure is cloned and called again after a crash
+    /// and after an error, until it succeeds once. It must therefore use ids, as real clients do.
     pub fn client<F, Fut>(&mut self, client: F) -> &mut Self
     where
-        F: Fn(Tidelock) -> Fut + Send + Sync + 'static,
+        F: FnOnce(Tidelock) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), SimError>> + Send + 'static,
     {
-        self.clients.push(Arc::new(move |tide| Box::pin(client(tide))));
+        self.clients.push(Arc::new(move |tide| Box::pin(client.clone()(tide))));
         self
     }
 

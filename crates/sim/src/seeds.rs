@@ -16,8 +16,8 @@ use crate::shrink::shrink;
 const SEED: &str = "TIDELOCK_SIM_SEED";
 /// The variable that replaces the number of seeds.
 const SEEDS: &str = "TIDELOCK_SIM_SEEDS";
-/// The most lines of a trace that a report shows.
-const TRACE_LINES: usize = 400;
+/// The lines at each end of a trace that a report shows.
+const TRACE_LINES: usize = 150;
 
 /// Runs a scenario with the seeds from 0 on, on every core, and panics with a report when one fails.
 ///
@@ -188,14 +188,14 @@ impl fmt::Display for Failure {
         for fault in &self.faults {
             writeln!(f, "  {fault}")?;
         }
-        let skipped = self.trace.len().saturating_sub(TRACE_LINES);
-        writeln!(
-            f,
-            "\ntrace{}:",
-            if skipped > 0 { format!(" without its first {skipped} lines") } else { String::new() }
-        )?;
-        for line in self.trace.iter().skip(skipped) {
-            writeln!(f, "  {line}")?;
+        let skipped = self.trace.len().saturating_sub(2 * TRACE_LINES);
+        writeln!(f, "\ntrace:")?;
+        for (number, line) in self.trace.iter().enumerate() {
+            match number.checked_sub(TRACE_LINES) {
+                Some(0) if skipped > 0 => writeln!(f, "  … {skipped} lines …")?,
+                Some(beyond) if beyond < skipped => {}
+                _ => writeln!(f, "  {line}")?,
+            }
         }
         write!(f, "\nreplay with {SEED}={}", self.seed)
     }
@@ -205,4 +205,10 @@ impl fmt::Display for Failure {
 #[doc(hidden)]
 pub fn hash_of(seed: u64, scenario: impl Fn(&mut Sim)) -> u64 {
     run(seed, &scenario, None, false).hash
+}
+
+/// Returns the failure of a seed, if any, and the trace of its run with all planned faults.
+pub fn trace_of(seed: u64, scenario: impl Fn(&mut Sim)) -> (Option<String>, Vec<String>) {
+    let result = run(seed, &scenario, None, true);
+    (result.failure, result.trace)
 }

@@ -1,0 +1,162 @@
+//! Workflows: steps with effects outside and inside the store, sleeps, signals, children, cancellation with compensation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidelock::Service;
+use tidelock::prelude::*;
+use tidelock::workflow::{RunStatus, WorkflowError};
+
+use super::outside::Outside;
+use super::{check_once, count_once, counted};
+use crate::scenario::{Sim, SimError};
+
+const APPROVE: Signal<u64> = Signal::new("approve");
+const ORDER: Workflow<Order, u64> = Workflow::new("order").accepts(APPROVE);
+const PART: Workflow<u64, u64> = Workflow::new("part");
+
+/// The input of a run: which operations it has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    number: u64,
+    sleeps: u64,
+    signalled: bool,
+    child: bool,
+    again: u32,
+    /// Whether a client cancels it.
+    cancelled: bool,
+}
+
+pub(super) fn serve(service: Service, outside: &Arc<Outside>) -> Service {
+    let (for_orders, for_parts) = (Arc::clone(outside), Arc::clone(outside));
+    service
+        .workflow(ORDER, async move |cx: &Ctx, order: Order| run_order(cx, order, &for_orders).await)
+        .workflow(PART, async move |cx: &Ctx, number: u64| run_part(cx, number, &for_parts).await)
+}
+
+async fn run_part(cx: &Ctx, number: u64, outside: &Outside) -> Result<u64, Failure> {
+    cx.step("deliver", async |step: Step| outside.call(step.key()).await).await?;
+    cx.step_in("stock", async |_: Step| Ok((count_once(Batch::new(), "stocked", cx.run())?, ()))).await?;
+    Ok(number * 2)
+}
+
+async fn run_order(cx: &Ctx, order: Order, outside: &Outside) -> Result<u64, Failure> {
+    let mut saga = cx.saga();
+    let ordered = async {
+        // Added before the booking, because a booking that failed may have taken effect.
+        saga.undo("unbook", async move |step: Step| outside.call(step.key()).await);
+        let booked = async |_: Step| Ok((count_once(Batch::new(), "booked", cx.run())?, order.number));
+        let mut sum = cx.step_in("book", booked).await?;
+        if order.sleeps > 0 {
+            cx.sleep(Duration::from_millis(order.sleeps)).await?;
+        }
+        sum += cx.step("charge", async |step: Step| outside.call(step.key()).await.map(|()| 1_u64)).await?;
+        if order.child {
+            sum += cx.child("part", PART, &order.number).await?;
+        }
+        if order.signalled {
+            sum += cx.signal(APPROVE).await?;
+        }
+        if order.cancelled {
+            cx.sleep(Duration::from_hours(24)).await?;
+        }
+        Ok(sum)
+    }
+    .await;
+    let sum = saga.finish(ordered).await?;
+    if order.again > 0 {
+        let next = Order {
+            again: order.again - 1,
+            number: order.number,
+            sleeps: 0,
+            signalled: false,
+            child: false,
+            cancelled: false,
+        };
+        let key = format!("{}", order.again);
+        cx.step_in("again", async |_: Step| {
+            Ok((count_once(Batch::new(), "again", &format!("{}-{key}", cx.run()))?, ()))
+        })
+        .await?;
+        return cx.continue_as_new(&Order { again: next.again, ..next }).await;
+    }
+    Ok(sum)
+}
+
+/// Returns the output of a run that is not cancelled.
+fn expected(order: &Order) -> u64 {
+    let first = order.number + 1;
+    // The last generation has neither child nor signal.
+    if order.again > 0 {
+        return first;
+    }
+    first + if order.child { order.number * 2 } else { 0 } + if order.signalled { 1_000 } else { 0 }
+}
+
+fn id(order: &Order) -> String {
+    format!("order-{}", order.number)
+}
+
+pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
+    for number in 1..=count {
+        let rng = sim.rng();
+        let order = Order {
+            number,
+            sleeps: if rng.one_in(2) { 0 } else { rng.below(120_000) },
+            signalled: rng.one_in(3),
+            child: rng.one_in(3),
+            again: 0,
+            cancelled: rng.one_in(6),
+        };
+        let (checked, outside) = (order.clone(), Arc::clone(outside));
+        sim.client(move |tide| request(tide, order.clone()));
+        sim.check(async move |tide: Tidelock| check(&tide, &checked, &outside).await);
+    }
+}
+
+/// Starts, signals or cancels a run, and waits for its end.
+async fn request(tide: Tidelock, order: Order) -> Result<(), SimError> {
+    let run = tide.start(ORDER, &order).id(id(&order)).await?;
+    if order.signalled && run.status().await? == RunStatus::Running {
+        let sent = tide.runs().signal_once(run.run(), APPROVE, "approval", &1_000).await;
+        // The signal of an earlier attempt may have ended the run.
+        if sent.is_err() && run.status().await? == RunStatus::Running {
+            sent?;
+        }
+    }
+    if order.cancelled && run.status().await? == RunStatus::Running {
+        run.cancel("the customer stays at home").await?;
+    }
+    match run.result().await {
+        Ok(sum) if !order.cancelled && sum == expected(&order) => Ok(()),
+        Err(WorkflowError::Cancelled { .. }) if order.cancelled => Ok(()),
+        Ok(sum) => Err(format!("{} returned {sum}", id(&order)).into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn check(tide: &Tidelock, order: &Order, outside: &Outside) -> Result<(), SimError> {
+    let run = id(order);
+    let (booked, unbooked) =
+        (counted(tide, "booked", &run).await?, outside.calls(&format!("{run}:undo unbook")));
+    if order.cancelled {
+        let undone = booked == 0 || unbooked > 0;
+        let found = format!("{run} was cancelled, booked {booked} times and unbooked {unbooked} times");
+        return if booked <= 1 && undone { Ok(()) } else { Err(found.into()) };
+    }
+    if unbooked > 0 {
+        return Err(format!("{run} was unbooked without a reason").into());
+    }
+    check_once(tide, "booked", &run).await?;
+    if outside.calls(&format!("{run}:charge")) == 0 {
+        return Err(format!("{run} was not charged under its key: {:?}", outside.keys(&run)).into());
+    }
+    if let Some(wrong) = outside.keys(&format!("{run}:")).into_iter().find(|key| !key.ends_with(":charge")) {
+        return Err(format!("{run} was charged under the key {wrong}").into());
+    }
+    if order.child {
+        check_once(tide, "stocked", &format!("{run}/part")).await?;
+    }
+    Ok(())
+}
