@@ -57,3 +57,8 @@ pub use fault::Fault;
 pub use rng::Rng;
 pub use scenario::{Sim, SimError};
 pub use seeds::{Failure, Seeds, Summary, hash_of, simulate, trace_of};
+
+/// The page of the book, compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/simulation.md")]
+struct SimulationPage;

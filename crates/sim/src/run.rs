@@ -352,7 +352,14 @@ impl Control {
             }
         }
         // The work that made one service idle may have started runs.
-        Ok(self.running_runs(observer).await? == 0)
+        Ok(self.running_runs(observer).await? == 0 && !self.is_retrying().await?)
+    }
+
+    /// Returns whether a row waits for its next attempt.
+    async fn is_retrying(&self) -> Result<bool, String> {
+        let page = self.store.works(&WorkFilter::default(), Page::first(500)).await;
+        let rows = page.map_err(|error| error.to_string())?.rows;
+        Ok(rows.iter().any(|row| row.blocked.is_none() && row.due.is_some() && row.last_error.is_some()))
     }
 
     /// Returns the number of runs that have not ended.
