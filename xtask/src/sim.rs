@@ -51,7 +51,8 @@ impl Options {
 /// Builds the simulation in release mode and runs the seeds.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let result = run::root().join("target/sim.json");
-    let program = ["run", "--quiet", "--release", "--locked", "-p", "tidelock-sim", "--example", "seeds", "--"];
+    let program =
+        ["run", "--quiet", "--release", "--locked", "-p", "tidelock-sim", "--example", "seeds", "--"];
     let mut command = run::cargo(&program);
     command.args(["--seeds", &options.seeds.to_string(), "--first", &options.first.to_string()]);
     if let Some(seed) = options.seed {

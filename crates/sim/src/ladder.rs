@@ -7,6 +7,7 @@ mod accounts;
 mod leases;
 mod orders;
 mod outside;
+mod requests;
 mod tally;
 mod ticks;
 
@@ -27,6 +28,7 @@ struct Parts {
     ticks: bool,
     leader: bool,
     leases: u64,
+    requests: u64,
     ttl: Option<Duration>,
 }
 
@@ -34,10 +36,10 @@ impl Parts {
     fn draw(sim: &mut Sim) -> Self {
         let rng = sim.rng();
         let mut some = |most: u64| if rng.one_in(2) { 0 } else { 1 + rng.below(most) };
-        let (orders, accounts, tally, leases) = (some(4), some(6), some(4), some(3));
+        let (orders, accounts, tally, leases, requests) = (some(4), some(6), some(4), some(3), some(3));
         let (ticks, leader) = (rng.one_in(3), rng.one_in(4));
         let ttl = [None, Some(1), Some(3), Some(10)].get(rng.index(4)).copied().flatten();
-        Self { orders, accounts, tally, ticks, leader, leases, ttl: ttl.map(Duration::from_secs) }
+        Self { orders, accounts, tally, ticks, leader, leases, requests, ttl: ttl.map(Duration::from_secs) }
     }
 }
 
@@ -69,6 +71,7 @@ pub fn scenario(sim: &mut Sim) {
     accounts::drive(sim, parts.accounts, &outside);
     tally::drive(sim, parts.tally);
     leases::drive(sim, parts.leases);
+    requests::drive(sim, parts.requests);
     if parts.ticks {
         sim.check(ticks::check);
     }

@@ -46,7 +46,8 @@ async fn run_order(cx: &Ctx, order: Order, outside: &Outside) -> Result<u64, Fai
     let ordered = async {
         // Added before the booking, because a booking that failed may have taken effect.
         saga.undo("unbook", async move |step: Step| outside.call(step.key()).await);
-        let booked = async |_: Step| Ok((count_once(Batch::new(), "booked", cx.run())?, order.number));
+        let name = generation(cx.run(), order.again);
+        let booked = async |_: Step| Ok((count_once(Batch::new(), "booked", &name)?, order.number));
         let mut sum = cx.step_in("book", booked).await?;
         if order.sleeps > 0 {
             cx.sleep(Duration::from_millis(order.sleeps)).await?;
@@ -56,6 +57,7 @@ async fn run_order(cx: &Ctx, order: Order, outside: &Outside) -> Result<u64, Fai
             sum += cx.child("part", PART, &order.number).await?;
         }
         if order.signalled {
+            // Each generation gets an approval of its own.
             sum += cx.signal(APPROVE).await?;
         }
         if order.cancelled {
@@ -66,32 +68,20 @@ async fn run_order(cx: &Ctx, order: Order, outside: &Outside) -> Result<u64, Fai
     .await;
     let sum = saga.finish(ordered).await?;
     if order.again > 0 {
-        let next = Order {
-            again: order.again - 1,
-            number: order.number,
-            sleeps: 0,
-            signalled: false,
-            child: false,
-            cancelled: false,
-        };
-        let key = format!("{}", order.again);
-        cx.step_in("again", async |_: Step| {
-            Ok((count_once(Batch::new(), "again", &format!("{}-{key}", cx.run()))?, ()))
-        })
-        .await?;
-        return cx.continue_as_new(&Order { again: next.again, ..next }).await;
+        return cx.continue_as_new(&Order { again: order.again - 1, ..order }).await;
     }
     Ok(sum)
 }
 
-/// Returns the output of a run that is not cancelled.
+/// Returns the output of a run that is not cancelled. Every generation has the same one.
 fn expected(order: &Order) -> u64 {
-    let first = order.number + 1;
-    // The last generation has neither child nor signal.
-    if order.again > 0 {
-        return first;
-    }
-    first + if order.child { order.number * 2 } else { 0 } + if order.signalled { 1_000 } else { 0 }
+    let part = if order.child { order.number * 2 } else { 0 };
+    order.number + 1 + part + if order.signalled { 1_000 } else { 0 }
+}
+
+/// Returns the name of a generation, as its effects have it.
+fn generation(run: &str, left: u32) -> String {
+    format!("{run} {left}")
 }
 
 fn id(order: &Order) -> String {
@@ -106,7 +96,7 @@ pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
             sleeps: if rng.one_in(2) { 0 } else { rng.below(120_000) },
             signalled: rng.one_in(3),
             child: rng.one_in(3),
-            again: 0,
+            again: if rng.one_in(4) { 2 } else { 0 },
             cancelled: rng.one_in(6),
         };
         let (checked, outside) = (order.clone(), Arc::clone(outside));
@@ -118,11 +108,13 @@ pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
 /// Starts, signals or cancels a run, and waits for its end.
 async fn request(tide: Tidelock, order: Order) -> Result<(), SimError> {
     let run = tide.start(ORDER, &order).id(id(&order)).await?;
-    if order.signalled && run.status().await? == RunStatus::Running {
-        let sent = tide.runs().signal_once(run.run(), APPROVE, "approval", &1_000).await;
-        // The signal of an earlier attempt may have ended the run.
-        if sent.is_err() && run.status().await? == RunStatus::Running {
-            sent?;
+    for left in 0..=order.again {
+        if order.signalled && run.status().await? == RunStatus::Running {
+            let sent = tide.runs().signal_once(run.run(), APPROVE, &format!("approval {left}"), &1_000).await;
+            // The signals of an earlier attempt may have ended the run.
+            if sent.is_err() && run.status().await? == RunStatus::Running {
+                sent?;
+            }
         }
     }
     if order.cancelled && run.status().await? == RunStatus::Running {
@@ -138,25 +130,27 @@ async fn request(tide: Tidelock, order: Order) -> Result<(), SimError> {
 
 async fn check(tide: &Tidelock, order: &Order, outside: &Outside) -> Result<(), SimError> {
     let run = id(order);
-    let (booked, unbooked) =
-        (counted(tide, "booked", &run).await?, outside.calls(&format!("{run}:undo unbook")));
-    if order.cancelled {
-        let undone = booked == 0 || unbooked > 0;
-        let found = format!("{run} was cancelled, booked {booked} times and unbooked {unbooked} times");
-        return if booked <= 1 && undone { Ok(()) } else { Err(found.into()) };
-    }
-    if unbooked > 0 {
-        return Err(format!("{run} was unbooked without a reason").into());
-    }
-    check_once(tide, "booked", &run).await?;
-    if outside.calls(&format!("{run}:charge")) == 0 {
-        return Err(format!("{run} was not charged under its key: {:?}", outside.keys(&run)).into());
-    }
-    if let Some(wrong) = outside.keys(&format!("{run}:")).into_iter().find(|key| !key.ends_with(":charge")) {
-        return Err(format!("{run} was charged under the key {wrong}").into());
-    }
-    if order.child {
-        check_once(tide, "stocked", &format!("{run}/part")).await?;
+    for left in 0..=order.again {
+        let passed = order.again - left;
+        let identity = if passed == 0 { run.clone() } else { format!("{run}#{passed}") };
+        let booked = counted(tide, "booked", &generation(&run, left)).await?;
+        let unbooked = outside.calls(&format!("{identity}:undo unbook"));
+        if order.cancelled {
+            if booked > 1 || (booked == 1 && unbooked == 0) {
+                let found = format!("booked {booked} times and unbooked {unbooked} times");
+                return Err(format!("{identity} was cancelled, {found}").into());
+            }
+            continue;
+        }
+        if booked != 1 || unbooked > 0 {
+            return Err(format!("{identity} was booked {booked} times and unbooked {unbooked} times").into());
+        }
+        if outside.calls(&format!("{identity}:charge")) == 0 {
+            return Err(format!("{identity} was not charged under its key: {:?}", outside.keys(&run)).into());
+        }
+        if order.child {
+            check_once(tide, "stocked", &format!("{identity}/part")).await?;
+        }
     }
     Ok(())
 }

@@ -20,7 +20,11 @@ pub struct Outside {
 
 impl Outside {
     pub(super) fn new(seed: u64) -> Arc<Self> {
-        Arc::new(Self { calls: Mutex::default(), failures: Mutex::default(), rng: Mutex::new(Rng::new(seed)) })
+        Arc::new(Self {
+            calls: Mutex::default(),
+            failures: Mutex::default(),
+            rng: Mutex::new(Rng::new(seed)),
+        })
     }
 
     /// Calls the outside world: sometimes slowly, sometimes in vain.
