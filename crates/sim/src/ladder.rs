@@ -4,12 +4,12 @@
 //! are recorded by their keys; leaders write under their fence.
 
 mod accounts;
+mod firings;
 mod leases;
+mod mutations;
 mod orders;
 mod outside;
 mod requests;
-mod tally;
-mod ticks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,7 @@ struct Parts {
     leases: u64,
     requests: u64,
     ttl: Option<Duration>,
+    poll: Duration,
 }
 
 impl Parts {
@@ -39,7 +40,19 @@ impl Parts {
         let (orders, accounts, tally, leases, requests) = (some(4), some(6), some(4), some(3), some(3));
         let (ticks, leader) = (rng.one_in(3), rng.one_in(4));
         let ttl = [None, Some(1), Some(3), Some(10)].get(rng.index(4)).copied().flatten();
-        Self { orders, accounts, tally, ticks, leader, leases, requests, ttl: ttl.map(Duration::from_secs) }
+        let poll = [1, 5, 20].get(rng.index(3)).copied().unwrap_or(1);
+        let poll = Duration::from_secs(poll);
+        Self {
+            poll,
+            orders,
+            accounts,
+            tally,
+            ticks,
+            leader,
+            leases,
+            requests,
+            ttl: ttl.map(Duration::from_secs),
+        }
     }
 }
 
@@ -49,7 +62,7 @@ pub fn scenario(sim: &mut Sim) {
     let outside = Outside::new(sim.rng().draw());
     let shared = Arc::clone(&outside);
     sim.service(move |tide| {
-        let mut service = tide.service();
+        let mut service = tide.service().poll_interval(parts.poll);
         if let Some(ttl) = parts.ttl {
             service = service.lease_ttl(ttl);
         }
@@ -60,7 +73,7 @@ pub fn scenario(sim: &mut Sim) {
             service = accounts::serve(service, &shared);
         }
         if parts.ticks {
-            service = ticks::serve(service, &shared);
+            service = firings::serve(service, &shared);
         }
         if parts.leader {
             service = leases::lead(service, &tide);
@@ -69,11 +82,11 @@ pub fn scenario(sim: &mut Sim) {
     });
     orders::drive(sim, parts.orders, &outside);
     accounts::drive(sim, parts.accounts, &outside);
-    tally::drive(sim, parts.tally);
+    mutations::drive(sim, parts.tally);
     leases::drive(sim, parts.leases);
     requests::drive(sim, parts.requests);
     if parts.ticks {
-        sim.check(ticks::check);
+        sim.check(firings::check);
     }
     if parts.leader {
         sim.check(leases::check_leaders);

@@ -26,8 +26,8 @@ use crate::rng::Rng;
 use crate::scenario::{Build, Check, Client, Invariant, Sim};
 use crate::world::{Crashed, World};
 
-/// The interval at which quiescence is checked.
-const POLL: Duration = Duration::from_millis(200);
+/// The first interval between two checks of quiescence, and the longest.
+const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The delay before a service that did not start, or a client that failed, tries again.
 const AGAIN: Duration = Duration::from_millis(300);
 /// The longest delay of a client that fails again and again.
@@ -324,12 +324,13 @@ impl Control {
 
     /// Waits until nothing is left to do.
     async fn quiesce(&self, observer: &SimProcess) -> Result<(), String> {
-        let end = Instant::now() + self.patience;
+        let (end, mut pause) = (Instant::now() + self.patience, POLL.0);
         while Instant::now() < end {
             if self.is_quiescent(observer).await? {
                 return Ok(());
             }
-            sleep(POLL).await;
+            sleep(pause).await;
+            pause = (pause * 3 / 2).min(POLL.1);
         }
         Err(format!("stuck: {}", self.left(observer).await))
     }

@@ -48,7 +48,7 @@ impl Sim {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5851_f42d_4c95_7f2d);
         let processes = 1 + rng.index(3);
-        let during = [1, 5, 20].get(rng.index(3)).copied().unwrap_or(5);
+        let during = [1, 4, 15].get(rng.index(3)).copied().unwrap_or(5);
         Self {
             seed,
             rng,
@@ -86,7 +86,7 @@ impl Sim {
         self
     }
 
-    /// Sets the simulated time during which faults occur. By default, the seed draws it, up to 20 seconds.
+    /// Sets the simulated time during which faults occur. By default, the seed draws it, up to 15 seconds.
     pub fn during(&mut self, time: Duration) -> &mut Self {
         self.during = time;
         self

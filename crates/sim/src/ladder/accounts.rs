@@ -74,7 +74,7 @@ pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
 }
 
 fn account_of(number: u64) -> &'static str {
-    if number % 3 == 0 { "bob" } else { "ann" }
+    if number.is_multiple_of(3) { "bob" } else { "ann" }
 }
 
 async fn check(tide: &Tidelock, count: u64, outside: &Outside) -> Result<(), SimError> {
