@@ -12,7 +12,6 @@ use tidelock_core::failure::Failure;
 use tidelock_core::id::{Fence, Owner};
 use tidelock_core::key::Key;
 use tidelock_core::lease::{LeaseError, LeaseGuard};
-use tidelock_core::process;
 use tidelock_core::runtime::backoff::Backoff;
 use tidelock_core::store::Batch;
 use tokio::task::JoinHandle;
@@ -87,7 +86,7 @@ impl Candidate {
             handler: self.handler,
             stopping: stopping.clone(),
         };
-        Ok(Leading { stopping, task: process::spawn(election.run()) })
+        Ok(Leading { stopping, task: tidelock_core::process::spawn(election.run()) })
     }
 }
 
