@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tidelock::workflow::RunStatus;
+use tidelock::workflow::{RunFilter, RunStatus};
 use tidelock::{ServiceHandle, Tidelock};
+use tidelock_core::clock::Timestamp;
 use tidelock_core::process::{self, SimProcess};
-use tidelock_core::store::{MemoryStore, Page, SharedStore, Store as _, WorkFilter};
+use tidelock_core::store::{MemoryStore, Page, SharedStore, Store as _, WorkFilter, WorkRow};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -142,6 +143,8 @@ struct Control {
     services: Vec<Build>,
     clients: Vec<Client>,
     done: Vec<AtomicBool>,
+    /// The last error of each client that failed.
+    errors: Mutex<BTreeMap<usize, String>>,
     commands: Mutex<BTreeMap<usize, UnboundedSender<Command>>>,
     hinted: bool,
 }
@@ -152,8 +155,8 @@ impl Control {
         let done = sim.clients.iter().map(|_| AtomicBool::new(false)).collect();
         let hinted = world.below(8) != 0;
         let Sim { processes, during, patience, services, clients, .. } = sim;
-        let (world, commands) = (Arc::clone(world), Mutex::default());
-        Self { world, store, processes, during, patience, services, clients, done, commands, hinted }
+        let (world, commands, errors) = (Arc::clone(world), Mutex::default(), Mutex::default());
+        Self { world, store, processes, during, patience, services, clients, done, errors, commands, hinted }
     }
 
     async fn run(
@@ -282,7 +285,10 @@ impl Control {
             let called = AssertUnwindSafe(client(self.tide(host))).catch_unwind().await;
             match called {
                 Ok(Ok(())) => break,
-                Ok(Err(error)) => self.world.note(|| format!("p{host}: client failed: {error}")),
+                Ok(Err(error)) => {
+                    self.world.note(|| format!("p{host}: client failed: {error}"));
+                    self.errors.lock().insert(number, error.to_string());
+                }
                 Err(panic) => {
                     return self.world.fail(|| format!("client {number} panicked: {}", text(&*panic)));
                 }
@@ -374,27 +380,28 @@ impl Control {
     /// Describes the work that is left.
     async fn left(&self, observer: &SimProcess) -> String {
         let mut left = Vec::new();
+        let errors = self.errors.lock().clone();
         for (number, done) in self.done.iter().enumerate() {
             if !done.load(Ordering::Relaxed) {
-                left.push(format!("client {number} has not succeeded"));
+                let error = errors.get(&number).map(|error| format!(": {error}")).unwrap_or_default();
+                left.push(format!("client {number} has not succeeded{error}"));
             }
         }
-        left.push(format!("{} runs have not ended", self.running_runs(observer).await.unwrap_or(0)));
+        left.extend(self.open_runs(observer).await);
         let now = self.store.estimated_now();
-        if let Ok(page) = self.store.works(&WorkFilter::default(), Page::first(200)).await {
-            for row in page.rows {
-                let lease = row.lease.as_ref().map(|lease| lease.owner.to_string());
-                let blocked = row.blocked.as_ref().map(|blocked| format!("{blocked:?}"));
-                let due = row.due.filter(|due| due.has_come(now));
-                if lease.is_some() || blocked.is_some() || due.is_some() {
-                    left.push(format!(
-                        "row {} (queue {}): due {due:?}, lease {lease:?}, blocked {blocked:?}, attempts {}, last error {:?}",
-                        row.key, row.queue, row.attempts, row.last_error
-                    ));
-                }
-            }
-        }
+        let rows = self.store.works(&WorkFilter::default(), Page::first(500)).await.map(|page| page.rows);
+        left.extend(rows.unwrap_or_default().iter().filter_map(|row| overdue(row, now)));
         left.join("; ")
+    }
+
+    /// Describes the runs that have not ended.
+    async fn open_runs(&self, observer: &SimProcess) -> Vec<String> {
+        let tide = self.tide(self.hosts());
+        let filter = RunFilter { status: Some(RunStatus::Running), ..RunFilter::default() };
+        let listed =
+            observer.enter(|| process::spawn(async move { tide.runs().list(&filter, None, 20).await }));
+        let runs = listed.await.ok().and_then(Result::ok).map(|page| page.runs).unwrap_or_default();
+        runs.iter().map(|run| format!("run {} has not ended: {:?}", run.run, run.doing)).collect()
     }
 
     async fn check(&self, observer: &SimProcess, check: Check) -> Result<(), String> {
@@ -408,6 +415,15 @@ impl Control {
             Err(error) => Err(format!("check: {error}")),
         }
     }
+}
+
+/// Describes a row that is due, blocked, or waits after a failure.
+fn overdue(row: &WorkRow, now: Timestamp) -> Option<String> {
+    let due = row.due.is_some_and(|due| due.has_come(now)) && row.lease.is_none();
+    (due || row.blocked.is_some() || row.last_error.is_some()).then(|| {
+        let WorkRow { key, blocked, last_error, attempts, .. } = row;
+        format!("row {key} is left: attempts {attempts}, blocked {blocked:?}, last error {last_error:?}")
+    })
 }
 
 /// Returns the message of a panic.

@@ -89,7 +89,7 @@ fn a_run_that_never_ends_is_reported() {
             Ok(1)
         });
     });
-    assert!(found.message.contains("1 runs have not ended"), "{found}");
+    assert!(found.message.contains("run one has not ended"), "{found}");
 }
 
 #[test]
