@@ -1,7 +1,7 @@
 //! Process-wide values, tasks, time and randomness.
 //!
 //! Normally these are a static, a tokio task, the machine's clock and its random numbers. With the feature `sim`, code that
-//! runs inside a [`SimProcess`] gets those of its simulated process instead. Many processes then share one thread, and a
+//! runs inside a `SimProcess` gets those of its simulated process instead. Many processes then share one thread, and a
 //! crash of one drops its tasks and its values. Code outside a simulation is unaffected by the feature.
 //!
 //! Engines must not call `tokio::spawn`, `Instant::now` or `Uuid::now_v7` themselves.

@@ -1,4 +1,4 @@
-//! Event sourcing: an aggregate, a reaction with an effect in the store, and an outbox.
+//! Event sourcing: an aggregate, a reaction with an effect in the store, a projection, and an outbox.
 
 use std::sync::Arc;
 
@@ -42,7 +42,12 @@ impl Account {
 
 pub(super) fn serve(service: Service, outside: &Arc<Outside>) -> Service {
     let outside = Arc::clone(outside);
+    let totals = Projection::of::<Account>("totals", 1).each(|account, _, rows| {
+        rows.merge([account], &serde_json::json!({ "count": 0 }), [Delta::inc("/count", 1)])?;
+        Ok(())
+    });
     service
+        .projection(totals)
         .reaction(Reaction::of::<Account>("mail").each(|_, _, event| async move {
             let AccountEvent::Deposited { id } = event;
             let batch = count_once(Batch::new(), "reacted", &id)?;
@@ -78,6 +83,16 @@ fn account_of(number: u64) -> &'static str {
 }
 
 async fn check(tide: &Tidelock, count: u64, outside: &Outside) -> Result<(), SimError> {
+    for account in ["ann", "bob"] {
+        let row: Option<serde_json::Value> = tide.read_model("totals").get([account]).await?;
+        let projected = row.as_ref().and_then(|row| row.get("count")?.as_u64()).unwrap_or(0);
+        let deposits = (0..count).filter(|number| account_of(*number) == account).count();
+        if usize::try_from(projected) != Ok(deposits) {
+            return Err(
+                format!("{account} has {deposits} deposits, and the projection shows {projected}").into()
+            );
+        }
+    }
     for number in 0..count {
         let id = format!("deposit-{number}");
         let account = tide.aggregate::<Account>(account_of(number)).load().await?.state;
