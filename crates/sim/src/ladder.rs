@@ -58,7 +58,8 @@ impl Parts {
 
 /// Fills in the scenario of a seed.
 pub fn scenario(sim: &mut Sim) {
-    let parts = Parts::draw(sim);
+    let faults = [4, 8, 20].get(sim.rng().index(3)).copied().unwrap_or(8);
+    let parts = Parts::draw(sim.faults(faults));
     let outside = Outside::new(sim.rng().draw());
     let shared = Arc::clone(&outside);
     sim.service(move |tide| {

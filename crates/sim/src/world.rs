@@ -20,7 +20,7 @@ use crate::fault::Fault;
 use crate::rng::Rng;
 
 /// The maximum number of turns of a run. A run that needs more does not make progress.
-const MOST_TURNS: u64 = 3_000_000;
+const MOST_TURNS: u64 = 1_000_000;
 
 /// A process that crashed, and the time until it restarts.
 #[derive(Clone, Copy, Debug)]
