@@ -27,6 +27,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Runs seeds for a time, from one on.
+    pub(crate) fn lasting(first: u64, minutes: u64) -> Self {
+        Self { seeds: u64::MAX - first, first, seed: None, minutes: Some(minutes) }
+    }
+
     /// Reads `--seeds N`, `--first N`, `--seed N` and `--minutes N`.
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
         let (mut options, mut args) = (Self::default(), args.iter());
