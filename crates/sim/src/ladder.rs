@@ -87,7 +87,8 @@ pub fn scenario(sim: &mut Sim) {
     leases::drive(sim, parts.leases);
     requests::drive(sim, parts.requests);
     if parts.ticks {
-        sim.check(firings::check);
+        let outside = Arc::clone(&outside);
+        sim.check(async move |tide: Tidelock| firings::check(tide, outside).await);
     }
     if parts.leader {
         sim.check(leases::check_leaders);

@@ -41,15 +41,16 @@ impl Account {
 }
 
 pub(super) fn serve(service: Service, outside: &Arc<Outside>) -> Service {
-    let outside = Arc::clone(outside);
+    let (outside, reacting) = (Arc::clone(outside), Arc::clone(outside));
     let totals = Projection::of::<Account>("totals", 1).each(|account, _, rows| {
         rows.merge([account], &serde_json::json!({ "count": 0 }), [Delta::inc("/count", 1)])?;
         Ok(())
     });
     service
         .projection(totals)
-        .reaction(Reaction::of::<Account>("mail").each(|_, _, event| async move {
+        .reaction(Reaction::of::<Account>("mail").each(async move |_, _, event| {
             let AccountEvent::Deposited { id } = event;
+            reacting.pause(300).await;
             let batch = count_once(Batch::new(), "reacted", &id)?;
             Ok(MAILS.put(batch, &Message::new("ann@example.com", &id)?.id(&id))?)
         }))
@@ -65,8 +66,10 @@ pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
     }
     // Two clients make the same deposits: those of one account race.
     for _ in 0..2 {
+        let outside = Arc::clone(outside);
         sim.client(async move |tide: Tidelock| {
             for number in 0..count {
+                outside.pause(500).await;
                 let id = format!("deposit-{number}");
                 let account = tide.aggregate::<Account>(account_of(number));
                 account.execute(|account| account.deposit(&id)).await?;

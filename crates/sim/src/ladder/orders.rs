@@ -100,15 +100,17 @@ pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
             cancelled: rng.one_in(6),
         };
         let (checked, outside) = (order.clone(), Arc::clone(outside));
-        sim.client(move |tide| request(tide, order.clone()));
+        let asked = Arc::clone(&outside);
+        sim.client(async move |tide: Tidelock| request(tide, order, &asked).await);
         sim.check(async move |tide: Tidelock| check(&tide, &checked, &outside).await);
     }
 }
 
 /// Starts, signals or cancels a run, and waits for its end.
-async fn request(tide: Tidelock, order: Order) -> Result<(), SimError> {
+async fn request(tide: Tidelock, order: Order, outside: &Outside) -> Result<(), SimError> {
     let run = tide.start(ORDER, &order).id(id(&order)).await?;
     for left in 0..=order.again {
+        outside.pause(2_000).await;
         if order.signalled && run.status().await? == RunStatus::Running {
             let sent = tide.runs().signal_once(run.run(), APPROVE, &format!("approval {left}"), &1_000).await;
             // The signals of an earlier attempt may have ended the run.
@@ -117,6 +119,7 @@ async fn request(tide: Tidelock, order: Order) -> Result<(), SimError> {
             }
         }
     }
+    outside.pause(1_000).await;
     if order.cancelled && run.status().await? == RunStatus::Running {
         run.cancel("the customer stays at home").await?;
     }

@@ -55,6 +55,22 @@ impl Outside {
         *failed <= 2
     }
 
+    /// Waits for a random time below a number of milliseconds, and mostly for none.
+    pub(super) async fn pause(&self, most: u64) {
+        let millis = {
+            let mut rng = self.rng.lock();
+            if rng.one_in(2) { 0 } else { rng.below(most) }
+        };
+        if millis > 0 {
+            sleep(Duration::from_millis(millis)).await;
+        }
+    }
+
+    /// Notes that work with a key has begun.
+    pub(super) fn begin(&self, key: &str) {
+        *self.calls.lock().entry(format!("begun {key}")).or_default() += 1;
+    }
+
     /// Returns how often the outside world was called with a key.
     pub(super) fn calls(&self, key: &str) -> u64 {
         self.calls.lock().get(key).copied().unwrap_or(0)
