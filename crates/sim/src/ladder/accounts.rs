@@ -42,22 +42,20 @@ impl Account {
 
 pub(super) fn serve(service: Service, outside: &Arc<Outside>) -> Service {
     let (outside, reacting) = (Arc::clone(outside), Arc::clone(outside));
+    let mail = Reaction::of::<Account>("mail").each(async move |_, _, event| {
+        let AccountEvent::Deposited { id } = event;
+        reacting.pause(300).await;
+        let batch = count_once(Batch::new(), "reacted", &id)?;
+        Ok(MAILS.put(batch, &Message::new("ann@example.com", &id)?.id(&id))?)
+    });
     let totals = Projection::of::<Account>("totals", 1).each(|account, _, rows| {
         rows.merge([account], &serde_json::json!({ "count": 0 }), [Delta::inc("/count", 1)])?;
         Ok(())
     });
-    service
-        .projection(totals)
-        .reaction(Reaction::of::<Account>("mail").each(async move |_, _, event| {
-            let AccountEvent::Deposited { id } = event;
-            reacting.pause(300).await;
-            let batch = count_once(Batch::new(), "reacted", &id)?;
-            Ok(MAILS.put(batch, &Message::new("ann@example.com", &id)?.id(&id))?)
-        }))
-        .outbox(MAILS, move |mail: Delivery| {
-            let outside = Arc::clone(&outside);
-            async move { outside.call(mail.key()).await }
-        })
+    service.projection(totals).reaction(mail.events_per_grant(2)).outbox(MAILS, move |mail: Delivery| {
+        let outside = Arc::clone(&outside);
+        async move { outside.call(mail.key()).await }
+    })
 }
 
 pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {

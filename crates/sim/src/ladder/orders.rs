@@ -1,8 +1,10 @@
 //! Workflows: steps with effects outside and inside the store, sleeps, signals, children, cancellation with compensation.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use serde::{Deserialize, Serialize};
 use tidelock::Service;
 use tidelock::prelude::*;
@@ -23,6 +25,7 @@ struct Order {
     sleeps: u64,
     signalled: bool,
     child: bool,
+    races: bool,
     again: u32,
     /// Whether a client cancels it.
     cancelled: bool,
@@ -56,6 +59,9 @@ async fn run_order(cx: &Ctx, order: Order, outside: &Outside) -> Result<u64, Fai
         if order.child {
             sum += cx.child("part", PART, &order.number).await?;
         }
+        if order.races {
+            race(cx, outside).await?;
+        }
         if order.signalled {
             // Each generation gets an approval of its own.
             sum += cx.signal(APPROVE).await?;
@@ -73,10 +79,29 @@ async fn run_order(cx: &Ctx, order: Order, outside: &Outside) -> Result<u64, Fai
     Ok(sum)
 }
 
-/// Returns the output of a run that is not cancelled. Every generation has the same one.
+/// Runs two steps at once. What follows depends on the one that ends first, in every replay.
+async fn race(cx: &Ctx, outside: &Outside) -> Result<(), Failure> {
+    let left = pin!(cx.step("left", async |step: Step| outside.call(step.key()).await));
+    let right = pin!(cx.step("right", async |step: Step| outside.call(step.key()).await));
+    match select(left, right).await {
+        Either::Left((ended, other)) => {
+            ended?;
+            cx.step("left first", async |step: Step| outside.call(step.key()).await).await?;
+            other.await?;
+        }
+        Either::Right((ended, other)) => {
+            ended?;
+            cx.step("right first", async |step: Step| outside.call(step.key()).await).await?;
+            other.await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the output of a run that is not cancelled: that of the last generation, which gets the last approval.
 fn expected(order: &Order) -> u64 {
     let part = if order.child { order.number * 2 } else { 0 };
-    order.number + 1 + part + if order.signalled { 1_000 } else { 0 }
+    order.number + 1 + part + if order.signalled { 1_000 + u64::from(order.again) } else { 0 }
 }
 
 /// Returns the name of a generation, as its effects have it.
@@ -96,6 +121,7 @@ pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
             sleeps: if rng.one_in(2) { 0 } else { rng.below(120_000) },
             signalled: rng.one_in(3),
             child: rng.one_in(3),
+            races: rng.one_in(3),
             again: if rng.one_in(4) { 2 } else { 0 },
             cancelled: rng.one_in(6),
         };
@@ -109,10 +135,13 @@ pub(super) fn drive(sim: &mut Sim, count: u64, outside: &Arc<Outside>) {
 /// Starts, signals or cancels a run, and waits for its end.
 async fn request(tide: Tidelock, order: Order, outside: &Outside) -> Result<(), SimError> {
     let run = tide.start(ORDER, &order).id(id(&order)).await?;
-    for left in 0..=order.again {
+    for number in 0..=order.again {
         outside.pause(2_000).await;
         if order.signalled && run.status().await? == RunStatus::Running {
-            let sent = tide.runs().signal_once(run.run(), APPROVE, &format!("approval {left}"), &1_000).await;
+            let (id, value) = (format!("approval {number}"), 1_000 + u64::from(number));
+            // Sent twice under one id, it is received once.
+            drop(tide.runs().signal_once(run.run(), APPROVE, &id, &value).await);
+            let sent = tide.runs().signal_once(run.run(), APPROVE, &id, &value).await;
             // The signals of an earlier attempt may have ended the run.
             if sent.is_err() && run.status().await? == RunStatus::Running {
                 sent?;
