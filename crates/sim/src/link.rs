@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Epoch, OpId, QueueName};
 use tidelock_core::key::{Key, KeyPrefix};
@@ -30,6 +31,8 @@ pub(crate) struct Link {
     name: String,
     /// Hints of the store. `None` delivers none, as when the connection for notifications is lost.
     hints: Option<Watcher>,
+    /// The store's clock at the last reply, which is all that a process knows without a round trip.
+    known: Mutex<Timestamp>,
 }
 
 impl fmt::Debug for Link {
@@ -64,7 +67,8 @@ impl Link {
         hinted: bool,
     ) -> Self {
         let hints = (!hinted).then(Watcher::default);
-        Self { world: Arc::clone(world), store: store.clone(), host, name: name.to_owned(), hints }
+        let known = Mutex::new(store.estimated_now());
+        Self { world: Arc::clone(world), store: store.clone(), host, name: name.to_owned(), hints, known }
     }
 
     /// Waits for the connection. A partition that lasts makes the operation fail.
@@ -84,6 +88,7 @@ impl Link {
     /// Executes a read.
     async fn reading<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         self.connect("read").await?;
+        *self.known.lock() = self.store.estimated_now();
         read.await
     }
 
@@ -103,6 +108,7 @@ impl Link {
             }
             return Err((lost(what), maybe > 1));
         }
+        *self.known.lock() = self.store.estimated_now();
         if let Some(fault) = &fault {
             self.world.note(|| format!("{}: fault: {fault}", self.name));
         }
@@ -290,6 +296,10 @@ impl StoreLayer for Link {
 
     fn epoch(&self) -> Epoch {
         self.store.epoch()
+    }
+
+    fn estimated_now(&self) -> Timestamp {
+        *self.known.lock()
     }
 
     fn watch(&self) -> Watch {
