@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | browser | soak | planted | ha`.
+//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | browser | sim | soak | planted | ha`.
 //!
 //! Each command is one module and can be read alone. None of them changes a source file.
 
@@ -18,6 +18,7 @@ mod postgres;
 mod python;
 mod repeat;
 mod run;
+mod sim;
 mod soak;
 mod steps;
 mod test;
@@ -49,12 +50,17 @@ Commands:
       --repeat N      Run the cases N times, and list those that failed in some of the runs
       --load          Keep every core busy during the tests
       --screens DIR   Make pictures of the pages for the book, and run no test
+  sim [OPTIONS]       Simulate services under random faults; target/sim.json has the result
+      --seeds N       How many seeds (default: 10000)
+      --first N       The first seed (default: 0)
+      --seed N        Only this seed, with its trace
+      --minutes N     Start no further seed after this time
   soak [OPTIONS]      Run the long variants of the tests
       --minutes N     How long each soak test runs (default: 10)
       --seeds N       How many random seeds the differential runner gets (default: 8)
   planted [OPTIONS]   Plant faults one at a time in a copy of the sources, and report which tests find each
       --only TEXT     Only faults whose name contains this
-      --layers NAMES  Only these layers: unit,kit (default: both)
+      --layers NAMES  Only these layers: unit,kit,sim (default: all)
   ha [OPTIONS]        Inject faults into a Patroni cluster under load, and compare a ledger with the store; Linux only
       --minutes N     How long, in all (default: 30)
       --mode MODE     sync, async or both (default: both)
@@ -126,6 +132,7 @@ enum Command {
     BookPreprocess(Vec<String>),
     ApiCheck(Missing),
     Browser(browser::Options),
+    Sim(sim::Options),
     Soak(soak::Options),
     Planted(planted::Options),
     #[cfg(target_os = "linux")]
@@ -144,6 +151,7 @@ impl Command {
             "help" | "--help" | "-h" => return Ok(Self::Help),
             "test" => return Ok(Self::Test(test::Options::parse(rest)?)),
             "browser" => return Ok(Self::Browser(browser::Options::parse(rest)?)),
+            "sim" => return Ok(Self::Sim(sim::Options::parse(rest)?)),
             "soak" => return Ok(Self::Soak(soak::Options::parse(rest)?)),
             "planted" => return Ok(Self::Planted(planted::Options::parse(rest)?)),
             "book-preprocess" => return Ok(Self::BookPreprocess(rest.to_vec())),
@@ -177,6 +185,7 @@ impl Command {
             Self::BookPreprocess(args) => book::preprocess(&args),
             Self::ApiCheck(missing) => api_check::run(missing),
             Self::Browser(options) => browser::run(&options),
+            Self::Sim(options) => sim::run(&options),
             Self::Soak(options) => soak::run(&options),
             Self::Planted(options) => planted::run(&options),
             #[cfg(target_os = "linux")]
@@ -206,7 +215,8 @@ mod tests {
         assert!(matches!(parse("test --postgres 18"), Ok(Command::Test(_))));
         let options = soak::Options { minutes: 3, ..soak::Options::default() };
         assert!(matches!(parse("planted --only fence --layers unit,kit"), Ok(Command::Planted(_))));
-        assert!(parse("planted --layers all").is_err_and(|e| e.contains("unit and kit")));
+        assert!(parse("planted --layers all").is_err_and(|e| e.contains("unit, kit and sim")));
+        assert!(matches!(parse("sim --seeds 5 --minutes 1"), Ok(Command::Sim(_))));
         assert_eq!(parse("soak --minutes 3"), Ok(Command::Soak(options)));
     }
 
@@ -217,6 +227,7 @@ mod tests {
         assert!(parse("api-check --strict").is_err_and(|e| e.contains("--strict")));
         assert!(parse("test -p xtask").is_err_and(|e| e.contains("after `--`")));
         assert!(parse("test --postgres new").is_err_and(|e| e.contains("--postgres")));
+        assert!(parse("sim --seeds many").is_err_and(|e| e.contains("--seeds")));
         assert!(parse("soak --minutes soon").is_err_and(|e| e.contains("--minutes")));
     }
 }

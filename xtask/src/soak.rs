@@ -6,6 +6,7 @@
 //! - Processes under stress (`stress` in the names of their tests) work for `TIDELOCK_STRESS_SECONDS`: two minutes each,
 //!   where the test command gives them 20 seconds.
 //! - Two releases of one program (`restart_in_any_order` in the names of their cases) restart for `TIDELOCK_ROLLING_SECONDS`.
+//! - Services are simulated under random faults (`cargo xtask sim`), from a fresh seed on.
 //! - Clients whose histories are recorded (`are_linearizable` or `are_serializable` in the names of their tests) ask
 //!   `TIDELOCK_OPERATIONS` times each.
 //! - Processes crash at the points of a scenario (`crash_point` in the names of its cases), also at `TIDELOCK_CRASH_PAIRS`
@@ -21,7 +22,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 
 use crate::postgres::{Database, versions};
-use crate::{Missing, checked, run};
+use crate::{Missing, checked, run, sim};
 
 /// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,6 +85,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         run::run(database.offer(&mut tests).env("TIDELOCK_SOAK_MINUTES", minutes.to_string()))
     })?;
     let first = fresh_seed();
+    run::step(&format!("simulation, {minutes} minutes from seed {first}"), || {
+        sim::run(&sim::Options::lasting(first, minutes))
+    })?;
     let kills = minutes.saturating_mul(KILLS_PER_MINUTE);
     run::step(&format!("{kills} kills from seed {first}"), || {
         let amounts = [("TIDELOCK_ROUNDS", kills), ("TIDELOCK_KILL_SECONDS", KILL_SECONDS)];

@@ -4,6 +4,7 @@
 
 mod codes;
 mod crates;
+mod determinism;
 mod layers;
 mod length;
 mod markdown;
@@ -67,6 +68,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     length::files,
     length::functions,
     layers::core_modules,
+    determinism::simulated_code,
     crates::arrows,
     crates::mirrored_backends,
     codes::pages,

@@ -12,13 +12,13 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
-use std::time::Instant;
 
 use thiserror::Error;
 
 use crate::error::{Explain, Explanation, Outcome, Retry};
 use crate::lock::{CallSite, LockError, LockKey, LockRequest, Locks};
 use crate::model::retry::{AfterFailure, RetryPolicy};
+use crate::process;
 use crate::runtime::jitter::fraction;
 
 /// The reply of an authority to a push.
@@ -123,7 +123,7 @@ where
                 Push::Rejected(reason) => reason,
             };
             match options.retry.after_failure(attempts, fraction()) {
-                AfterFailure::Again(wait) => crate::runtime::timer::sleep_until(Instant::now() + wait).await,
+                AfterFailure::Again(wait) => crate::runtime::timer::sleep_until(process::now() + wait).await,
                 AfterFailure::Block => {
                     return Err(UpdateError::Rejected { term: term.clone(), asked, attempts, reason });
                 }

@@ -4,7 +4,7 @@
 //! an interval. A recurring work row lets one process at a time do it, and keeps the report of the last sweep. A process
 //! that dies in between loses its lease, and the next sweep removes the rest.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
@@ -15,6 +15,7 @@ use crate::error::InvalidInput;
 use crate::id::{Owner, QueueName};
 use crate::key::Key;
 use crate::payload::Payload;
+use crate::process;
 use crate::runtime::jitter::spread;
 use crate::runtime::timer::sleep_until;
 use crate::store::{
@@ -100,10 +101,11 @@ impl Housekeeping {
     /// Starts a task that sweeps until the handle is dropped. Must be called inside a Tokio runtime.
     pub fn spawn(self) -> HousekeepingHandle {
         let stopping = CancellationToken::new();
-        let task = tokio::spawn({
+        let task = process::spawn({
             let stopping = stopping.clone();
             async move {
                 tokio::select! {
+                    biased;
                     () = stopping.cancelled() => {}
                     () = self.run(&stopping) => {}
                 }
@@ -201,7 +203,7 @@ impl Housekeeping {
         };
         let mut report = SweepReport { at: now, removed: Swept::default(), complete: false };
         loop {
-            let begun = Instant::now();
+            let begun = process::now();
             let page = self.store.sweep(sweep).await?;
             report.removed.expired += page.expired;
             report.removed.tombstones += page.tombstones;
@@ -212,7 +214,7 @@ impl Housekeeping {
                 break;
             }
             // The pause gives writers as much of the store's time as the sweep took.
-            sleep_until(Instant::now() + begun.elapsed()).await;
+            sleep_until(process::now() + process::elapsed(begun)).await;
         }
         if report.removed != Swept::default() {
             let Swept { expired, tombstones, operations } = report.removed;

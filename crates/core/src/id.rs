@@ -71,7 +71,7 @@ macro_rules! uuid_id {
             #[must_use]
             #[expect(clippy::new_without_default, reason = "a default that differs every time would surprise")]
             pub fn new() -> Self {
-                Self(Uuid::now_v7())
+                Self(crate::process::uuid())
             }
         }
 

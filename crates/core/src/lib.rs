@@ -5,7 +5,7 @@
 //! atomically, and [`Store::claim`](store::Store::claim) is the only contended operation.
 //!
 //! The modules form layers, and each uses only those before it: [`id`], [`key`], [`payload`], [`clock`], [`error`],
-//! [`failure`] →
+//! [`failure`], [`process`] →
 //! [`runtime`] (timers and backoff) → [`telemetry`] → [`lock`] (exclusion inside one process) → [`model`] (pure
 //! decisions) → [`store`] (the contract) → [`worker`] (claims, leases and executes work) → [`lease`] (exclusion across
 //! processes), [`state`] (shared values) and the other engines. This crate contains no database driver and no HTTP.
@@ -25,6 +25,7 @@ pub mod lock;
 pub mod model;
 pub mod outbox;
 pub mod payload;
+pub mod process;
 pub mod projections;
 pub mod reactions;
 pub mod runtime;

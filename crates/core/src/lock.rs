@@ -56,6 +56,7 @@ mod error;
 mod guard;
 mod lock_order;
 mod modes;
+mod pool;
 mod queue;
 mod single_flight;
 mod snapshot;
@@ -70,7 +71,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant;
@@ -88,6 +89,7 @@ pub use task::{TaskId, TaskScope, scope};
 use table::{Asker, Table};
 use tracing::Instrument as _;
 
+use crate::process::PerProcess;
 use crate::telemetry;
 
 /// Whether re-entrancy, order and deadlocks are detected in this build.
@@ -102,8 +104,8 @@ pub struct Locks {
 /// Returns the lock table of the process, for programs that need only one.
 #[must_use]
 pub fn global() -> &'static Locks {
-    static GLOBAL: LazyLock<Locks> = LazyLock::new(Locks::new);
-    &GLOBAL
+    static GLOBAL: PerProcess<pool::ProcessLocks> = PerProcess::new(pool::ProcessLocks::new);
+    GLOBAL.with(pool::ProcessLocks::table)
 }
 
 /// Returns the holders and waiters of the [`global`] table.

@@ -22,7 +22,7 @@ mod slots;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +45,7 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{Owner, QueueName};
 use crate::key::Key;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::limits::CLAIM_ROWS;
 use crate::store::{Grant, SharedStore, StoreError};
@@ -178,7 +179,7 @@ impl Worker {
     /// that does not reply, or for user code that does not end.
     async fn overdue(&self) {
         self.stopping.cancelled().await;
-        sleep_until(Instant::now() + self.options.shutdown_timeout + GRACE).await;
+        sleep_until(process::now() + self.options.shutdown_timeout + GRACE).await;
     }
 
     /// Runs a task until the worker is killed, and restarts it after a panic.

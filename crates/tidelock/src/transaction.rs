@@ -3,9 +3,12 @@
 //! SQLite blocks and PostgreSQL is async, so a call returns what the driver of its transaction can give: a result, or a
 //! future of it.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use std::any::Any;
 
-use tidelock_core::store::{ApplyError, Batch, Receipt, SharedStore, Store, StoreError, StoreErrorKind};
+use tidelock_core::store::{ApplyError, Batch, Receipt, SharedStore};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use tidelock_core::store::{Store, StoreError, StoreErrorKind};
 use tidelock_core::workflow::{RunHandle, StartRequest};
 
 use crate::{Error, Tidelock};
@@ -229,6 +232,7 @@ mod postgres {
 }
 
 /// Returns the store, if it is of this backend.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 fn backend<S: Store>(store: &SharedStore) -> Option<&S> {
     let any: &dyn Any = &**store;
     any.downcast_ref()

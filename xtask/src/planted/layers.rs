@@ -19,6 +19,8 @@ pub(super) enum Layer {
     Unit,
     /// The conformance kit on the memory store.
     Kit,
+    /// The simulation of services under random faults.
+    Sim,
 }
 
 /// The verdict of a layer on a fault.
@@ -42,12 +44,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 const THREADS: &str = "--test-threads=8";
 
 impl Layer {
-    pub(super) const ALL: [Self; 2] = [Self::Unit, Self::Kit];
+    pub(super) const ALL: [Self; 3] = [Self::Unit, Self::Kit, Self::Sim];
 
     fn target(self) -> &'static [&'static str] {
         match self {
             Self::Unit => &["--package=tidelock-core", "--lib"],
             Self::Kit => &["--package=tidelock-tck", "--test=memory"],
+            Self::Sim => &["--package=tidelock-sim", "--test=ladder"],
         }
     }
 
@@ -111,6 +114,7 @@ impl fmt::Display for Layer {
         f.write_str(match self {
             Self::Unit => "unit",
             Self::Kit => "kit",
+            Self::Sim => "sim",
         })
     }
 }
@@ -121,7 +125,7 @@ impl FromStr for Layer {
     fn from_str(text: &str) -> Result<Self> {
         match Self::ALL.into_iter().find(|layer| layer.to_string() == text) {
             Some(layer) => Ok(layer),
-            None => bail!("there is no layer {text:?}; the layers are unit and kit"),
+            None => bail!("there is no layer {text:?}; the layers are unit, kit and sim"),
         }
     }
 }

@@ -31,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("tidelock-server", &["tidelock-core"]),
     ("tidelock-console", &["tidelock", "tidelock-core"]),
+    ("tidelock-sim", &["tidelock", "tidelock-core"]),
 ];
 
 /// The programs, on which no crate depends. A separate rule keeps the command line free of the benchmarks' dependencies.

@@ -6,7 +6,7 @@ use super::tree::Tree;
 
 /// The layers, bottom up. Modules of one layer may use each other.
 const LAYERS: &[&[&str]] = &[
-    &["id", "key", "payload", "clock", "error", "failure"],
+    &["id", "key", "payload", "clock", "error", "failure", "process"],
     &["runtime"],
     &["telemetry"],
     &["lock"],

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -17,6 +17,7 @@ use crate::id::{OpId, StreamVersion};
 use crate::key::Key;
 use crate::lease::{self, LeaseGuard};
 use crate::payload::Payload;
+use crate::process;
 use crate::reactions::Operator;
 use crate::runtime::backoff::CONFLICT;
 use crate::store::{ApplyError, Batch, Event, Expect, Receipt, Refusal, StreamInfo, StreamQuery};
@@ -106,7 +107,7 @@ impl Run {
     /// Commits the start of the closing at the version that was read. A concurrent append makes it read the stream again.
     async fn begin(&self, plan: &dyn Plan) -> Result<Option<Progress>, ArchiveError> {
         let (events, stream) = (&self.closing.events, &self.closing.stream);
-        let (until, mut attempts) = (Instant::now() + LIMIT, 0);
+        let (until, mut attempts) = (process::now() + LIMIT, 0);
         loop {
             let found = events.store().stream(stream).await?;
             let nothing = StreamInfo { key: stream.clone(), head: None, first: None, closed_at: None };
@@ -120,7 +121,7 @@ impl Run {
             attempts += 1;
             match self.apply(noted).await {
                 Ok(receipt) => return Ok(progress_of(note, &receipt)),
-                Err(error) if attempts >= ATTEMPTS || Instant::now() >= until || !met(&error) => {
+                Err(error) if attempts >= ATTEMPTS || process::now() >= until || !met(&error) => {
                     return Err(error);
                 }
                 Err(_) => CONFLICT.wait(attempts, Some(until)).await,

@@ -17,6 +17,7 @@ use super::schema::EventSchema;
 use crate::error::Outcome;
 use crate::id::{OpId, StreamVersion};
 use crate::key::{Arg, Key, reserved};
+use crate::process;
 use crate::runtime::backoff::CONFLICT;
 use crate::store::{Appended, ApplyError, Batch, Expect, NewEvent, Receipt, Refusal, StreamFound};
 use crate::telemetry::{EVENTS, EVENTS_EXECUTE};
@@ -163,13 +164,13 @@ impl Events {
         F: FnMut(&A) -> Result<I, E>,
         I: IntoIterator<Item = A::Event>,
     {
-        let until = Instant::now() + self.options.limit;
+        let until = process::now() + self.options.limit;
         let mut turn = self.turn::<A>(stream, until).await?;
         // Whether this call has read the known state from the store, so that a refusal can be trusted.
         let (mut attempts, mut fresh) = (0, false);
         loop {
             self.await_turn(stream, &mut turn, until).await?;
-            let (epoch, started) = (self.store.epoch(), Instant::now());
+            let (epoch, started) = (self.store.epoch(), process::now());
             let known =
                 turn.loaded.clone().filter(|known| (fresh || pinned.is_none()) && known.epoch == epoch);
             let known = match known {
@@ -200,13 +201,13 @@ impl Events {
             let batch = self.named(append.observed_in(known.epoch))?;
             match self.submit(&batch).await {
                 Ok(receipt) => {
-                    turn.contention.wrote(started.elapsed(), Instant::now());
+                    turn.contention.wrote(process::elapsed(started), process::now());
                     return Ok(self.committed(stream, &mut turn.loaded, known, (events, receipt), attempts));
                 }
                 Err(failed) => {
-                    let took = started.elapsed();
+                    let took = process::elapsed(started);
                     let over =
-                        pinned.is_some() || attempts >= self.options.attempts || Instant::now() >= until;
+                        pinned.is_some() || attempts >= self.options.attempts || process::now() >= until;
                     let doubt =
                         failed.doubt.filter(|_| batch.id().is_none() && conflict(&failed.error).is_some());
                     if let Some(doubt) = doubt {
@@ -234,7 +235,7 @@ impl Events {
         until: Instant,
     ) -> Result<(), EventsError> {
         match error.refusal() {
-            Some(Refusal::Stream { found, .. }) => turn.contention.lost(seen(*found), took, Instant::now()),
+            Some(Refusal::Stream { found, .. }) => turn.contention.lost(seen(*found), took, process::now()),
             _ => {
                 CONFLICT.wait(attempts, Some(until)).await;
                 self.refresh(stream, &mut turn.loaded).await?;

@@ -8,6 +8,7 @@ use super::cache::CachedAggregate;
 use super::error::EventsError;
 use crate::id::StreamVersion;
 use crate::key::Key;
+use crate::process;
 use crate::runtime::contention::WriteTurn;
 use crate::runtime::timer::sleep_until;
 
@@ -20,18 +21,18 @@ impl Events {
         known: &mut CachedAggregate<A>,
         deadline: Instant,
     ) -> Result<(), EventsError> {
-        match known.contention.next(Instant::now()) {
+        match known.contention.next(process::now()) {
             WriteTurn::Write => return Ok(()),
             WriteTurn::Read => return self.refresh(stream, &mut known.loaded).await.map(drop),
             WriteTurn::Gap(gap) => self.leave_gap(stream, known, gap).await?,
             WriteTurn::Wait => {}
         }
-        while known.contention.next(Instant::now()) == WriteTurn::Wait && Instant::now() < deadline {
-            let pause_end = deadline.min(Instant::now() + known.contention.pause(Instant::now()));
+        while known.contention.next(process::now()) == WriteTurn::Wait && process::now() < deadline {
+            let pause_end = deadline.min(process::now() + known.contention.pause(process::now()));
             sleep_until(pause_end).await;
-            known.contention.delayed(pause_end.elapsed());
+            known.contention.delayed(process::elapsed(pause_end));
             let found = self.refresh(stream, &mut known.loaded).await?.version;
-            known.contention.read(counted(found), Instant::now());
+            known.contention.read(counted(found), process::now());
         }
         Ok(())
     }
@@ -44,18 +45,18 @@ impl Events {
         gap: Duration,
     ) -> Result<(), EventsError> {
         let own = known.loaded.as_ref().and_then(|loaded: &Loaded<A>| loaded.version);
-        let end = Instant::now() + gap;
-        while own.is_some() && Instant::now() < end {
-            let pause_end = end.min(Instant::now() + known.contention.poll());
+        let end = process::now() + gap;
+        while own.is_some() && process::now() < end {
+            let pause_end = end.min(process::now() + known.contention.poll());
             sleep_until(pause_end).await;
-            known.contention.delayed(pause_end.elapsed());
+            known.contention.delayed(process::elapsed(pause_end));
             let found = self.store.stream(stream).await?.and_then(|found| found.head);
             if found != own {
-                known.contention.gap_used(counted(found), Instant::now());
+                known.contention.gap_used(counted(found), process::now());
                 return Ok(());
             }
         }
-        known.contention.gap_unused(Instant::now());
+        known.contention.gap_unused(process::now());
         Ok(())
     }
 }

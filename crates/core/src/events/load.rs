@@ -1,7 +1,6 @@
 //! Loading of aggregates: the fold from events to state.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::aggregate::{Aggregate, Ends, Loaded};
 use super::as_of::AsOf;
@@ -15,6 +14,7 @@ use crate::error::InvalidInput;
 use crate::id::{Epoch, Position, StreamVersion};
 use crate::key::reserved::BASE;
 use crate::key::{Arg, Key};
+use crate::process;
 use crate::store::{Event, NewEvent, StreamInfo, StreamQuery};
 
 /// The number of events that are read at once.
@@ -173,7 +173,7 @@ impl Events {
 
     /// Loads the current state of the aggregate of a stream.
     pub(crate) async fn load_stream<A: Aggregate>(&self, stream: &Key) -> Result<Loaded<A>, EventsError> {
-        let mut turn = self.turn(stream, Instant::now() + self.options.limit).await?;
+        let mut turn = self.turn(stream, process::now() + self.options.limit).await?;
         self.refresh(stream, &mut turn.loaded).await
     }
 }

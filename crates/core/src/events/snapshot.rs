@@ -22,6 +22,7 @@ use crate::key::Key;
 use crate::key::reserved::{BASE, SNAPSHOT};
 use crate::model::hash;
 use crate::payload::Payload;
+use crate::process;
 use crate::store::{ApplyError, Batch, Event, Expect, NewEvent, Refusal, SharedStore, Store, StoredDocument};
 use crate::telemetry;
 
@@ -343,16 +344,18 @@ impl Snapshots {
         if count(before) / kept.every == count(loaded.version) / kept.every {
             return;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
         let (store, stream) = (Arc::clone(store), stream.clone());
         let (state, write, epoch) = (Arc::clone(&loaded.state), kept.write, loaded.epoch);
-        runtime.spawn(async move {
+        drop(process::spawn(async move {
             let by = (type_name::<A>().to_owned(), A::FOLD);
             let taken = write(&state).map(|state| Taken::new(&stream, by, place, state));
             if let Err(error) = put(&*store, &stream, taken, epoch).await {
                 tracing::warn!(target: telemetry::EVENTS, %stream, %error, "no snapshot was written");
             }
-        });
+        }));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Subscriptions to past and new events, without gaps or duplicates.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::Stream;
 
@@ -12,6 +12,7 @@ use super::load::next;
 use super::upcast::Upcasters;
 use crate::id::{Epoch, EventType, Position, StreamVersion};
 use crate::key::{Key, KeyPrefix};
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Direction, Event, EventFilter, EventPage, LogQuery, SharedStore, StreamQuery, Watch};
 
@@ -222,8 +223,9 @@ impl Subscription {
                 return Ok(event);
             }
             tokio::select! {
+                biased;
                 _ = self.hints.changed() => {}
-                () = sleep_until(Instant::now() + LOOK_AFTER) => {}
+                () = sleep_until(process::now() + LOOK_AFTER) => {}
             }
         }
     }

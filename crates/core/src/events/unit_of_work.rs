@@ -3,7 +3,6 @@
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -16,6 +15,7 @@ use super::snapshot::Snapshots;
 use super::tags::{self, Tag, TaggedEvent};
 use crate::id::{OpId, StreamVersion};
 use crate::key::{Arg, Key};
+use crate::process;
 use crate::runtime::backoff::CONFLICT;
 use crate::store::{ApplyError, Batch, Expect, NewEvent, Refusal};
 
@@ -72,7 +72,7 @@ impl Events {
         Fut: Future<Output = Result<R, E>>,
         E: From<EventsError>,
     {
-        let (until, mut attempts) = (Instant::now() + self.options.limit, 0);
+        let (until, mut attempts) = (process::now() + self.options.limit, 0);
         loop {
             attempts += 1;
             // Read before anything else, because all reads must belong to this epoch.
@@ -91,7 +91,7 @@ impl Events {
             match self.send(&batch.observed_in(epoch)).await {
                 Ok(_) => return outcome,
                 Err(error) => {
-                    let over = attempts >= self.options.attempts || Instant::now() >= until;
+                    let over = attempts >= self.options.attempts || process::now() >= until;
                     if over || !is_conflict(&error) {
                         return Err(refused(error, attempts).into());
                     }

@@ -5,7 +5,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::error::IdempotencyError;
 use super::fingerprint::Fingerprint;
@@ -16,6 +16,7 @@ use super::response::StoredResponse;
 use crate::clock::Timestamp;
 use crate::key::Key;
 use crate::lease::{LeaseError, in_background};
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Claim, ClaimDenied, Get, LeaseRow, SharedStore};
 use crate::worker::{LeasedWork, MAX_TTL, MIN_TTL, idle, local_notify};
@@ -126,7 +127,7 @@ impl Idempotency {
         request: &Fingerprint,
         wait: Duration,
     ) -> Result<ReserveOutcome, IdempotencyError> {
-        let deadline = Instant::now() + wait;
+        let deadline = process::now() + wait;
         let row = keys::record(scope, key)?;
         let (mut hints, signal) = (self.store.watch(), local_notify::listen(&row));
         let (mut hush, mut first) = (HUSH.0, true);
@@ -134,16 +135,17 @@ impl Idempotency {
             let mut told = pin!(signal.notified());
             // Registers for notifications before the read, so that no change is missed.
             told.as_mut().enable();
-            let looked = Instant::now();
+            let looked = process::now();
             let reserved = if std::mem::take(&mut first) {
                 self.reserve(scope, key, request).await?
             } else {
                 self.poll(scope, key, request).await?
             };
-            if !matches!(reserved, ReserveOutcome::InFlight(_)) || Instant::now() >= deadline {
+            if !matches!(reserved, ReserveOutcome::InFlight(_)) || process::now() >= deadline {
                 return Ok(reserved);
             }
             tokio::select! {
+                biased;
                 () = told => {}
                 () = idle::hinted(&mut hints, looked + hush) => hush = (hush * 2).min(HUSH.1),
                 () = sleep_until(deadline.min(looked + POLL)) => {}
@@ -202,7 +204,7 @@ impl ReserveRequest {
 /// Claims the row.
 async fn take(ask: ReserveRequest) -> Result<ReserveOutcome, IdempotencyError> {
     let owner = keys::owner(&ask.reserving.request)?;
-    let sent = Instant::now();
+    let sent = process::now();
     let claimed = ask.store.claim(Claim::named(&owner, &ask.row, &keys::queue()?, ask.lease)).await?;
     let Some(grant) = claimed.grants.into_iter().next() else {
         return match claimed.denied {

@@ -4,7 +4,7 @@
 //! the row. The effects are therefore never visible without the record.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use crate::clock::Due;
 use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Fence;
 use crate::key::Key;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, Expect, Operation, Receipt, Refusal, Selection, SharedStore};
 use crate::worker::{LeasedWork, LostReason, local_notify};
@@ -208,8 +209,9 @@ impl Reservation {
             };
             tracing::debug!(target: crate::telemetry::IDEMPOTENCY, key = self.key(), "a commit is tried again");
             tokio::select! {
+                biased;
                 () = self.0.holding.token().cancelled() => {}
-                () = sleep_until(Instant::now() + wait) => {}
+                () = sleep_until(process::now() + wait) => {}
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::clock::Timestamp;
 use crate::id::Owner;
 use crate::key::Key;
 use crate::lock::TaskId;
+use crate::process;
 use crate::store::{
     ApplyError, Batch, Claim, ClaimDenied, Get, Grant, Lease, LeaseRow, Refusal, SharedStore, WorkRow,
 };
@@ -62,7 +63,7 @@ pub(super) async fn take(ask: &Arc<AcquireRequest>) -> Result<Taken, LeaseError>
 }
 
 async fn claim(ask: Arc<AcquireRequest>) -> Result<Taken, LeaseError> {
-    let sent = Instant::now();
+    let sent = process::now();
     let claimed = ask.store.claim(Claim::named(&ask.owner, &ask.row, &keys::queue()?, ask.ttl)).await?;
     let Some(grant) = claimed.grants.into_iter().next() else {
         return match claimed.denied {

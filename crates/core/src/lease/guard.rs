@@ -10,6 +10,7 @@ use super::{background, registry};
 use crate::id::{Fence, Owner};
 use crate::key::Key;
 use crate::lock::TaskId;
+use crate::process;
 use crate::store::{ApplyError, Batch, Lease, Operation, Refusal, Selection};
 use crate::worker::{LocalLease, LostReason, TASKS, apply_release};
 
@@ -40,7 +41,7 @@ impl LeaseGuard {
         at_least: Duration,
         stays: bool,
     ) -> Self {
-        Self { key, owner, kept, at_least: Instant::now() + at_least, stays, ended: false }
+        Self { key, owner, kept, at_least: process::now() + at_least, stays, ended: false }
     }
 
     /// Returns the leased key.
@@ -153,7 +154,7 @@ impl LeaseGuard {
             return None;
         }
         let (batch, lease) = (Batch::new(), self.lease());
-        let longer = self.at_least.saturating_duration_since(Instant::now());
+        let longer = self.at_least.saturating_duration_since(process::now());
         Some(if !longer.is_zero() {
             batch.renew(lease, longer)
         } else if self.stays {

@@ -2,11 +2,10 @@
 //!
 //! Lease rows have their own kinds, so that a lease on a key never collides with a job of the same key.
 
-use uuid::Uuid;
-
 use crate::error::InvalidInput;
 use crate::id::QueueName;
 use crate::key::{Arg, Key, KeyPrefix};
+use crate::process;
 
 /// The kind of lease rows: `tidelock.lease("report", "nightly")` is the lease on `report("nightly")`.
 const LEASE: &str = "tidelock.lease";
@@ -59,5 +58,5 @@ pub(super) fn line_of(key: &Key) -> Result<(Key, KeyPrefix), InvalidInput> {
 
 /// Returns a new unique key for a place in the queue of a lease.
 pub(super) fn place(key: &Key) -> Result<Key, InvalidInput> {
-    Key::of(WAIT, &[Arg::Str(key.to_string()), Arg::Uuid(Uuid::now_v7())])
+    Key::of(WAIT, &[Arg::Str(key.to_string()), Arg::Uuid(process::uuid())])
 }

@@ -3,26 +3,26 @@
 //! A waiter behind one of them is notified in this process when the place ends, and need not poll the store.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::key::Key;
+use crate::process::PerProcess;
 
-static PLACES: LazyLock<Mutex<HashMap<Key, CancellationToken>>> = LazyLock::new(Mutex::default);
+static PLACES: PerProcess<Mutex<HashMap<Key, CancellationToken>>> = PerProcess::new(Mutex::default);
 
 /// Registers a place, with the token that fires when it is lost or left.
 pub(super) fn enter(place: &Key, token: &CancellationToken) {
-    PLACES.lock().insert(place.clone(), token.clone());
+    PLACES.with(|places| places.lock().insert(place.clone(), token.clone()));
 }
 
 pub(super) fn leave(place: &Key) {
-    PLACES.lock().remove(place);
+    PLACES.with(|places| places.lock().remove(place));
 }
 
 /// Returns the token of a place that this process renews. Returns `None` for places of other processes, and for one
 /// that has ended.
 pub(super) fn renewed_here(place: &Key) -> Option<CancellationToken> {
-    PLACES.lock().get(place).filter(|token| !token.is_cancelled()).cloned()
+    PLACES.with(|places| places.lock().get(place).filter(|token| !token.is_cancelled()).cloned())
 }

@@ -25,6 +25,7 @@ use super::view::LeaseWaiter;
 use super::{background, keys, local_queue};
 use crate::clock::Timestamp;
 use crate::key::Key;
+use crate::process::{self, PerProcess};
 use crate::runtime::jitter::spread;
 use crate::store::{
     ApplyError, Batch, Claim, ClaimDenied, Get, LeaseRow, Operation, Page, Selection, SharedStore, Watch,
@@ -48,7 +49,7 @@ const LONG_BREATH: Duration = Duration::from_millis(200);
 /// Bounds of the time that a place lasts without renewal. Waiters wait that long for a dead one in front.
 const PLACE_TTL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
 /// The renewer of the places of this process in wait queues.
-static PLACES: Renewer = Renewer::new(&TASKS);
+static PLACES: PerProcess<Arc<Renewer>> = PerProcess::new(|| Renewer::new(&TASKS));
 /// Lease time of a waiter that removes an expired place.
 const BURIAL: Duration = Duration::from_secs(5);
 
@@ -102,8 +103,8 @@ pub(super) async fn wait(
     deadline: Option<Instant>,
     gone: CancellationToken,
 ) -> Result<LeaseGuard, LeaseError> {
-    let begun = Instant::now();
-    let timed_out = || LeaseError::TimedOut { key: ask.key.clone(), waited: begun.elapsed() };
+    let begun = process::now();
+    let timed_out = || LeaseError::TimedOut { key: ask.key.clone(), waited: process::elapsed(begun) };
     let late = async {
         match deadline {
             Some(deadline) => sleep_until(deadline.into()).await,
@@ -118,7 +119,7 @@ pub(super) async fn wait(
         () = late => Err(timed_out()),
         answer = granted(&ask) => answer,
     };
-    let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    let late = deadline.is_some_and(|deadline| process::now() >= deadline);
     if late && answer.is_ok() { Err(timed_out()) } else { answer }
 }
 
@@ -150,7 +151,7 @@ where
         };
         let Some(failure) = error.transient() else { return Err(error) };
         tracing::debug!(lease = %ask.key, error = %failure, "wait step failed");
-        sleep_until((Instant::now() + idle::backoff(failure, POLL)).into()).await;
+        sleep_until((process::now() + idle::backoff(failure, POLL)).into()).await;
     }
 }
 
@@ -180,7 +181,7 @@ async fn join(ask: &Arc<AcquireRequest>, place: &Key) -> Result<QueueTicket, Lea
 
 async fn claim_place(ask: Arc<AcquireRequest>, key: Key) -> Result<QueueTicket, LeaseError> {
     let (shortest, longest) = PLACE_TTL;
-    let (ttl, sent) = (ask.ttl.clamp(shortest, longest), Instant::now());
+    let (ttl, sent) = (ask.ttl.clamp(shortest, longest), process::now());
     let claimed = ask.store.claim(Claim::named(&ask.owner, &key, &keys::waits()?, ttl)).await?;
     let Some(grant) = claimed.grants.into_iter().next() else {
         return Err(LeaseError::NoKeeper { reason: "the store gave no place in the line".to_owned() });
@@ -227,7 +228,7 @@ async fn stand(ask: &Arc<AcquireRequest>, place: &QueueTicket) -> Result<Option<
     let mut watch = ask.store.watch();
     let mut ahead = patiently(ask, || Ahead::of(ask, place)).await?;
     while place.kept.lost().is_none() {
-        let looked = Instant::now();
+        let looked = process::now();
         let awaited = ahead.awaited(ask).clone();
         let signal = local_notify::listen(&awaited);
         let mut signal = pin!(signal.notified());
@@ -236,7 +237,7 @@ async fn stand(ask: &Arc<AcquireRequest>, place: &QueueTicket) -> Result<Option<
         let mut next = looked + POLL;
         match acquire_if_first(ask, place, &mut ahead).await {
             Ok(Ok(held)) => return Ok(Some(held)),
-            Ok(Err(left)) => next = next.min(Instant::now() + left),
+            Ok(Err(left)) => next = next.min(process::now() + left),
             Err(error) => match error.transient() {
                 None => return Err(error),
                 Some(failure) => tracing::debug!(lease = %ask.key, error = %failure, "wait step failed"),
@@ -256,6 +257,7 @@ async fn stand(ask: &Arc<AcquireRequest>, place: &QueueTicket) -> Result<Option<
             }
         };
         tokio::select! {
+            biased;
             () = place.kept.token().cancelled() => {}
             () = signal => {}
             () = sleep_until(next.into()) => {}

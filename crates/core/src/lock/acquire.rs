@@ -19,6 +19,7 @@ use super::guard::Guard;
 use super::table::{Asker, LockHold, Ownership, Table};
 use super::task::TaskId;
 use super::wait_graph::{Wait, Wanted};
+use crate::process;
 use crate::runtime::timer::Timer;
 use crate::telemetry;
 
@@ -144,7 +145,7 @@ impl Table {
         let Some(entry) = shard.entry(wait.hash, wait.entry) else { return PollState::Waiting };
         let index = entry.term.index();
         let Some(waiter) = entry.waiter_mut(wait.seat, wait.number) else {
-            let time = since.elapsed();
+            let time = process::elapsed(since);
             shard.tally(index, |tally| tally.waited(time));
             return PollState::Granted;
         };
@@ -300,7 +301,7 @@ impl<'l, 't> Lock<'l, 't> {
         let (term, place) = (self.ask.term, self.place);
         let span = tracing::debug_span!(target: telemetry::LOCK, telemetry::LOCK_WAIT, %term, %place);
         // From here on, dropping the future leaves the queue.
-        self.state = State::Waiting { wait, task, since: Instant::now(), timer: None, _span: span };
+        self.state = State::Waiting { wait, task, since: process::now(), timer: None, _span: span };
         if let Some(error) = task.and_then(|task| self.table.note_wait(task, wait).err()) {
             return self.refused(error);
         }
@@ -346,7 +347,7 @@ impl<'l, 't> Lock<'l, 't> {
             PollState::Waiting | PollState::Stale => Poll::Pending,
             PollState::Doomed(cycle) => self.refused(LockError::Deadlock { cycle }),
             PollState::Granted => {
-                telemetry::seconds(telemetry::LOCK_WAIT_SECONDS, since.elapsed());
+                telemetry::seconds(telemetry::LOCK_WAIT_SECONDS, process::elapsed(since));
                 task.into_iter().for_each(|task| self.table.forget_wait(task, &Wanted::Lock(wait)));
                 let Wait { hash, entry, number, .. } = wait;
                 self.table.order.note(self.ownership.holder(task), self.ask.term, number, self.place);

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::process;
+
 /// The resolution of the clock.
 const TICK: Duration = Duration::from_millis(10);
 /// Number of ticks without a reading after which the thread exits.
@@ -34,6 +36,9 @@ impl Tick {
 /// Returns the present tick.
 #[inline]
 pub(super) fn now() -> Tick {
+    if process::is_simulated() {
+        return simulated();
+    }
     if !TICKING.load(Ordering::Relaxed) {
         start();
     }
@@ -45,8 +50,16 @@ pub(super) fn now() -> Tick {
 
 /// Returns the present instant from the machine's clock, for observers.
 pub(super) fn exact() -> Tick {
+    if process::is_simulated() {
+        return simulated();
+    }
     advance();
     Tick(MILLIS.load(Ordering::Relaxed))
+}
+
+/// Returns the tick of a simulated process, which has no thread.
+fn simulated() -> Tick {
+    Tick(u64::try_from(process::elapsed(*START).as_millis()).unwrap_or(u64::MAX))
 }
 
 fn advance() {

@@ -11,6 +11,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::process;
 use crate::runtime::timer::sleep_until;
 
 /// The longest wait for a slot of the destination, before the message is deferred.
@@ -72,14 +73,15 @@ impl Destinations {
     /// # Errors
     /// Returns the duration by which to defer the message when all slots are taken.
     pub(super) async fn enter(self: &Arc<Self>, name: &str) -> Result<Slot, Duration> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = process::now() + PATIENCE;
         loop {
-            let freed = match self.try_enter(name, Instant::now() >= deadline) {
+            let freed = match self.try_enter(name, process::now() >= deadline) {
                 Ok(slot) => return Ok(slot),
                 Err(Full::Defer(by)) => return Err(by),
                 Err(Full::Wait(freed)) => freed,
             };
             tokio::select! {
+                biased;
                 () = freed.notified() => {}
                 () = sleep_until(deadline) => {}
             }
@@ -87,7 +89,7 @@ impl Destinations {
     }
 
     fn try_enter(self: &Arc<Self>, name: &str, late: bool) -> Result<Slot, Full> {
-        let now = Instant::now();
+        let now = process::now();
         let mut all = self.all.lock();
         if !all.contains_key(name) && all.len() >= REMEMBERED {
             all.retain(|_, known| !known.in_flight.is_empty());
@@ -130,7 +132,7 @@ impl Drop for Slot {
         let Some(known) = all.get_mut(&self.name) else { return };
         let ended = known.in_flight.iter().position(|(number, _)| *number == self.number);
         if let Some((_, began)) = ended.map(|place| known.in_flight.swap_remove(place)) {
-            known.took = (known.took * 3 + began.elapsed()) / 4;
+            known.took = (known.took * 3 + process::elapsed(began)) / 4;
         }
         known.freed.notify_one();
         if known.in_flight.is_empty() && known.took < SLOW {

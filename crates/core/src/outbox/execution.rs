@@ -5,7 +5,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::FutureExt as _;
 
@@ -16,6 +15,7 @@ use crate::clock::Due;
 use crate::failure::Failure;
 use crate::model::retry::AfterFailure;
 use crate::payload::Payload;
+use crate::process;
 use crate::runtime::jitter::fraction;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
@@ -126,7 +126,7 @@ impl Job {
                 Ok(Err(error)) => Ended::Failed(error),
                 Err(panic) => Ended::Failed(Failure::new(format!("it panicked: {}", text(&*panic)))),
             },
-            () = sleep_until(Instant::now() + limit) => {
+            () = sleep_until(process::now() + limit) => {
                 Ended::Failed(Failure::new(format!("it was not delivered within {limit:?}")))
             }
         }

@@ -1,12 +1,12 @@
 //! Messages of an outbox.
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::keys;
 use crate::error::InvalidInput;
 use crate::id::Position;
 use crate::payload::Payload;
+use crate::process;
 use crate::store::{Batch, Expect, NewEvent, NewWork};
 
 /// A named outbox: messages that are sent in the same way. It is a constant of the program that producers and senders
@@ -42,7 +42,7 @@ impl Message {
         value: &T,
     ) -> Result<Self, InvalidInput> {
         let (id, destination, payload) =
-            (Uuid::now_v7().to_string(), destination.into(), Payload::of(value)?);
+            (process::uuid().to_string(), destination.into(), Payload::of(value)?);
         Ok(Self { written: Written { id, destination, payload }, line: None })
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::definition::Definition;
 use super::engine::ReactionEngine;
@@ -10,6 +9,7 @@ use super::error::ReactionsError;
 use super::quiesce::{self, Quiescence};
 use super::reaction::Reaction;
 use super::router::Router;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::SharedStore;
 use crate::worker::{Worker, WorkerHandle, WorkerOptions, idle, worker_setters};
@@ -106,11 +106,12 @@ impl WorkerHandle<ReactionEngine> {
         let definitions: Vec<_> = self.engine.definitions.values().cloned().collect();
         let mut hints = worker.store.watch();
         loop {
-            let polled = Instant::now();
+            let polled = process::now();
             if let Some(settled) = quiesce::remaining(&worker.store, &definitions).await? {
                 return Ok(settled);
             }
             tokio::select! {
+                biased;
                 () = idle::hinted(&mut hints, polled + idle::MIN_POLL_DELAY) => {}
                 () = sleep_until(polled + worker.options.poll_interval) => {}
             }

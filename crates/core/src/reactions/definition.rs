@@ -17,6 +17,7 @@ use super::stored::{DefinitionContent, DefinitionState, Stored, StoredAt};
 use crate::error::InvalidInput;
 use crate::events::{StartFrom, Upcasters};
 use crate::id::{EventType, Position, QueueName};
+use crate::process;
 use crate::store::{Direction, LogQuery, SharedStore, StoreError};
 use crate::telemetry::REACTIONS;
 
@@ -141,10 +142,10 @@ impl Definition {
     /// Rows granted before the call hold events from before any later definition. They are handled correctly even if
     /// another definition is registered concurrently. Concurrent calls share one read.
     pub(super) async fn current(&self, store: &SharedStore) -> Result<Option<Arc<Stored>>, ReactionsError> {
-        let called = Instant::now();
+        let called = process::now();
         let mut seen = self.seen.lock().await;
         if seen.as_ref().is_none_or(|seen| seen.at < called) {
-            let at = Instant::now();
+            let at = process::now();
             let stored = StoredAt::read(store, &self.name).await?;
             *seen = Some(Seen { at, stored });
         }

@@ -19,6 +19,7 @@ use super::stored::DefinitionState;
 use super::suspect;
 use crate::clock::{Due, Timestamp};
 use crate::id::QueueName;
+use crate::process;
 use crate::store::{Batch, Grant};
 use crate::telemetry::REACTIONS;
 use crate::worker::{ClaimSpec, Engine, LeasedWork, Metered, Worker};
@@ -48,7 +49,7 @@ impl ReactionEngine {
         definitions: BTreeMap<String, Arc<Definition>>,
         prefetch: usize,
     ) -> Self {
-        let (first, prepared) = (AtomicUsize::new(0), Mutex::new(Instant::now()));
+        let (first, prepared) = (AtomicUsize::new(0), Mutex::new(process::now()));
         Self { worker, definitions, first, prefetch, prepared, suspects: AsyncMutex::new(()) }
     }
 }
@@ -140,10 +141,10 @@ impl Engine for ReactionEngine {
     async fn tick(&self, _now: Option<Timestamp>) {
         {
             let mut prepared = self.prepared.lock();
-            if prepared.elapsed() < self.worker.options.poll_interval {
+            if process::elapsed(*prepared) < self.worker.options.poll_interval {
                 return;
             }
-            *prepared = Instant::now();
+            *prepared = process::now();
         }
         for (reaction, definition) in &self.definitions {
             if let Err(error) = definition.refresh(&self.worker.store).await {

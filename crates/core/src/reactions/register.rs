@@ -14,6 +14,7 @@ use crate::events::StartFrom;
 use crate::id::{Position, QueueName};
 use crate::lease::NEVER;
 use crate::payload::Payload;
+use crate::process;
 use crate::store::{
     ApplyError, Batch, Expect, NewWork, Page, Receipt, Refusal, SharedStore, StoreError, WorkFilter, WorkRow,
 };
@@ -168,20 +169,20 @@ const MAX_SWEEP: Duration = Duration::from_secs(30);
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self(Mutex::new((Instant::now(), Duration::ZERO)))
+        Self(Mutex::new((process::now(), Duration::ZERO)))
     }
 }
 
 impl Sweep {
     fn is_due(&self) -> bool {
         let (last, wait) = *self.0.lock();
-        last.elapsed() >= wait
+        process::elapsed(last) >= wait
     }
 
     fn done(&self, found: bool) {
         let mut sweep = self.0.lock();
         let longer = sweep.1.mul_f64(1.5).clamp(Duration::from_millis(10), MAX_SWEEP);
-        *sweep = (Instant::now(), if found { Duration::ZERO } else { longer });
+        *sweep = (process::now(), if found { Duration::ZERO } else { longer });
     }
 }
 

@@ -4,7 +4,6 @@
 //! worker claims the row of the replay, and the event is still parked.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::definition::Definition;
 use super::effects::Effects;
@@ -16,6 +15,7 @@ use crate::clock::Due;
 use crate::id::Position;
 use crate::key::Key;
 use crate::payload::Payload;
+use crate::process;
 use crate::store::{Batch, Claim, ClaimDenied, Expect, Grant, StoredDocument};
 use crate::worker::{Committed, LeasedWork, Worker, unique_owner};
 
@@ -105,7 +105,7 @@ impl Replay {
         let names = keys::row(&self.definition.name, &self.key)
             .and_then(|row| Ok((row, unique_owner(Some(&self.worker.owner))?)));
         let Ok((row, owner)) = names else { return Row::None };
-        let (sent, ttl) = (Instant::now(), self.definition.ttl);
+        let (sent, ttl) = (process::now(), self.definition.ttl);
         let Ok(claimed) = self.worker.claims.send(Claim::existing(&owner, &row, ttl)).await else {
             return Row::Denied(Box::new(Ended::Back));
         };

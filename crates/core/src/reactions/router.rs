@@ -17,6 +17,7 @@ use crate::id::{DocVersion, Position};
 use crate::key::Key;
 use crate::lease::LeaseError;
 use crate::model::lease::{self, held_against};
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{
     Batch, Claim, Event, EventPage, Expect, Get, LogQuery, NewWork, Refusal, StoreError, Watch,
@@ -108,7 +109,7 @@ impl Router {
         if let Some(holder) = held_against(&row, owner, found.now) {
             return Ok(Taken::Others(Some(holder.until.since(found.now))));
         }
-        let sent = Instant::now();
+        let sent = process::now();
         let claimed = self.worker.claims.send(Claim::existing(owner, &key, ttl)).await?;
         let Some(grant) = claimed.grants.first() else { return Ok(Taken::Others(None)) };
         let work = LeasedWork::start(store, grant, ttl, sent).map_err(LeaseError::from)?;
@@ -118,7 +119,7 @@ impl Router {
             return Ok(Taken::Others(None));
         };
         let position = grant.row.position.unwrap_or(Position(0));
-        let (noted, noted_at) = (position, Instant::now());
+        let (noted, noted_at) = (position, process::now());
         let reading = Reading { work, stored, version, position, noted, noted_at, begun: false };
         Ok(Taken::Mine(Box::new(reading)))
     }
@@ -155,7 +156,7 @@ impl Router {
                 // The position in memory may belong to a lost event; the row has the valid one.
                 return reading.work.release().await;
             }
-            let looked = Instant::now();
+            let looked = process::now();
             let query =
                 LogQuery { filter: reading.stored.filter(), ..LogQuery::after(reading.position, PAGE) };
             let page = match self.worker.store.read_log(query).await {
@@ -243,7 +244,7 @@ impl Router {
         let batch = self.batch(plan).advance(reading.work.lease(), to);
         match self.commit(reading, batch).await {
             Committed::Done(_) => {
-                (reading.noted, reading.noted_at) = (to, Instant::now());
+                (reading.noted, reading.noted_at) = (to, process::now());
                 self.definition.counters.routed.add(events);
                 self.worker.wake.notify_one();
                 tracing::trace!(target: REACTIONS, reaction = %self.definition.name, events, rows, %to, "routed");
@@ -305,7 +306,7 @@ impl Router {
     /// Records how far the log was read. If there is nothing to record, checks that the row and the definition still belong
     /// to this process. A reset or a newer definition takes effect without waiting for the next event.
     async fn note(&self, reading: &mut Reading) -> RouterFlow {
-        reading.noted_at = Instant::now();
+        reading.noted_at = process::now();
         if reading.position > reading.noted {
             reading.noted = reading.position;
             let lease = reading.work.lease();

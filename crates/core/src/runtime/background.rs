@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 use super::panic::isolate;
+use crate::process;
 
 /// A Tokio runtime of the library, independent of the runtimes of its callers. Meant for a `static`.
 #[derive(Debug)]
@@ -19,6 +20,23 @@ pub struct Background {
     threads: Threads,
     started: OnceLock<Started>,
     starting: Mutex<()>,
+}
+
+/// Spawns tasks on a started runtime. In a simulated process, which has no threads, they run on the current runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct Spawner<'a>(Option<&'a Handle>);
+
+impl Spawner<'_> {
+    /// Spawns a task. Dropping the handle detaches it.
+    pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        match self.0 {
+            Some(handle) => handle.spawn(task),
+            None => process::spawn(task),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,14 +78,22 @@ impl Background {
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        Ok(self.handle()?.spawn(task))
+        Ok(self.spawner()?.spawn(task))
     }
 
-    /// Returns the handle of the runtime, starting it where needed. Tasks can be spawned on it at any time.
+    /// Returns the spawner of the runtime, starting the runtime where needed. Tasks can be spawned on it at any time.
     ///
     /// # Errors
     /// Returns an error when the operating system provides no thread.
-    pub fn handle(&self) -> io::Result<&Handle> {
+    pub fn spawner(&self) -> io::Result<Spawner<'_>> {
+        if process::is_simulated() {
+            Ok(Spawner(None))
+        } else {
+            self.handle().map(|handle| Spawner(Some(handle)))
+        }
+    }
+
+    fn handle(&self) -> io::Result<&Handle> {
         if let Some(started) = self.started.get() {
             return Ok(started.handle());
         }

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::process;
+
 use super::jitter::spread;
 use super::timer::sleep_until;
 
@@ -37,7 +39,7 @@ impl Backoff {
         if delay.is_zero() {
             return;
         }
-        let end = Instant::now() + delay;
+        let end = process::now() + delay;
         sleep_until(deadline.map_or(end, |deadline| end.min(deadline))).await;
     }
 

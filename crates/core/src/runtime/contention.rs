@@ -15,6 +15,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::process;
+
 use super::jitter::spread;
 
 /// The bounds of the assumed duration of a write.
@@ -84,7 +86,7 @@ pub(crate) enum WriteTurn {
 
 impl Default for Contention {
     fn default() -> Self {
-        let since = Instant::now();
+        let since = process::now();
         Self {
             phase: Phase::Own { since },
             write: None,

@@ -1,12 +1,13 @@
 //! Jitter: random shares of a delay, so that waits do not coincide. Not for secrets, nor for values that a replay repeats.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
+
+use crate::process;
 
 /// Returns a number in `0..1` that differs between calls, threads and processes.
 #[must_use]
 pub fn fraction() -> f64 {
-    let bits = RandomState::new().build_hasher().finish() >> 32;
+    let bits = process::random() >> 32;
     f64::from(u32::try_from(bits).unwrap_or(0)) / (f64::from(u32::MAX) + 1.0)
 }
 

@@ -12,13 +12,15 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::process;
+
 static TIMERS: LazyLock<Timers> = LazyLock::new(Timers::default);
 
 /// Waits until an instant, on any executor.
 pub(crate) async fn sleep_until(at: Instant) {
     let mut timer: Option<Timer> = None;
     std::future::poll_fn(|context| {
-        if Instant::now() >= at {
+        if process::now() >= at {
             return Poll::Ready(());
         }
         match &timer {
@@ -34,13 +36,29 @@ pub(crate) async fn sleep_until(at: Instant) {
 /// A timer that wakes a task at an instant. Dropping it cancels the wake-up.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    id: u64,
+    kind: Kind,
     at: Instant,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A timer of the thread, by its number.
+    Thread(u64),
+    /// A timer of a simulated process, which has no thread and waits for the clock of its runtime.
+    #[cfg(feature = "sim")]
+    Simulated(Mutex<std::pin::Pin<Box<tokio::time::Sleep>>>),
 }
 
 impl Timer {
     /// Starts a timer.
     pub(crate) fn start(at: Instant, waker: Waker) -> Self {
+        #[cfg(feature = "sim")]
+        if process::is_simulated() {
+            let timer =
+                Self { kind: Kind::Simulated(Mutex::new(Box::pin(tokio::time::sleep_until(at.into())))), at };
+            timer.set_waker(&waker);
+            return timer;
+        }
         let mut state = TIMERS.state.lock();
         state.last_id += 1;
         let id = state.last_id;
@@ -49,22 +67,29 @@ impl Timer {
         let running = std::mem::replace(&mut state.running, true);
         drop(state);
         TIMERS.wake_thread(running);
-        Self { id, at }
+        Self { kind: Kind::Thread(id), at }
     }
 
     /// Returns whether the instant has come.
     pub(crate) fn is_due(&self) -> bool {
-        Instant::now() >= self.at
+        process::now() >= self.at
     }
 
     /// Replaces the waker. Returns `false` when the timer has fired already.
     pub(crate) fn set_waker(&self, waker: &Waker) -> bool {
-        let unchanged = TIMERS.state.lock().wakers.get(&self.id).map(|known| known.will_wake(waker));
+        let id = match &self.kind {
+            Kind::Thread(id) => id,
+            #[cfg(feature = "sim")]
+            Kind::Simulated(sleep) => {
+                return sleep.lock().as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending();
+            }
+        };
+        let unchanged = TIMERS.state.lock().wakers.get(id).map(|known| known.will_wake(waker));
         if unchanged == Some(false) {
             // Cloned before and dropped after the mutex: wakers run foreign code.
             let mut waker = waker.clone();
             let mut state = TIMERS.state.lock();
-            let Some(known) = state.wakers.get_mut(&self.id) else { return false };
+            let Some(known) = state.wakers.get_mut(id) else { return false };
             std::mem::swap(known, &mut waker);
             drop(state);
         }
@@ -74,8 +99,13 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
+        #[cfg_attr(
+            not(feature = "sim"),
+            expect(irrefutable_let_patterns, reason = "the other kind exists in simulations")
+        )]
+        let Kind::Thread(id) = &self.kind else { return };
         let mut state = TIMERS.state.lock();
-        let removed = state.wakers.remove(&self.id);
+        let removed = state.wakers.remove(id);
         // Cancelled timers are removed from the heap once they are most of it.
         if state.due.len() > 64 && state.due.len() > 2 * state.wakers.len() {
             let State { due, wakers, .. } = &mut *state;

@@ -12,6 +12,7 @@ use super::reconcile;
 use super::scheduler::SchedulerStats;
 use crate::clock::Timestamp;
 use crate::id::QueueName;
+use crate::process;
 use crate::store::Grant;
 use crate::telemetry::{Count, SCHEDULE_RUNS};
 use crate::worker::{ClaimSpec, Engine, LeasedWork, Metered, Worker};
@@ -41,16 +42,16 @@ pub(super) struct Reconciled {
 
 impl Reconciled {
     pub(super) fn new() -> Self {
-        Self { at: Instant::now(), shown: Timestamp::from_micros(i64::MIN) }
+        Self { at: process::now(), shown: Timestamp::from_micros(i64::MIN) }
     }
 
     /// Returns whether to reconcile: after the interval, and when the clock has gone back.
     fn is_due(&mut self, now: Timestamp) -> bool {
         let went_back = now < self.shown;
         self.shown = now;
-        let due = went_back || self.at.elapsed() >= RECONCILE;
+        let due = went_back || process::elapsed(self.at) >= RECONCILE;
         if due {
-            self.at = Instant::now();
+            self.at = process::now();
         }
         due
     }

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,7 @@ use super::record::Begun;
 use super::tick::Tick;
 use super::transition::Ended;
 use crate::failure::Failure;
+use crate::process;
 use crate::runtime::panic::{isolate, text};
 use crate::runtime::timer::sleep_until;
 use crate::store::Batch;
@@ -100,7 +101,7 @@ fn failed(reason: String) -> Ended {
 async fn over(limit: Option<Duration>) -> Duration {
     match limit {
         Some(limit) => {
-            sleep_until(Instant::now() + bounded(limit)).await;
+            sleep_until(process::now() + bounded(limit)).await;
             limit
         }
         None => std::future::pending().await,

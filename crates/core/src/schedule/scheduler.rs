@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -10,6 +9,7 @@ use super::definition::Schedule;
 use super::engine::{Counters, Reconciled, ScheduleEngine};
 use super::error::ScheduleError;
 use super::{keys, registration};
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{SharedStore, WorkFilter};
 use crate::worker::{Worker, WorkerHandle, WorkerOptions, idle, is_idle, worker_setters};
@@ -104,11 +104,12 @@ impl WorkerHandle<ScheduleEngine> {
         let worker = self.worker();
         let mut hints = worker.store.watch();
         loop {
-            let polled = Instant::now();
+            let polled = process::now();
             if self.is_settled().await? {
                 return Ok(());
             }
             tokio::select! {
+                biased;
                 () = idle::hinted(&mut hints, polled + idle::MIN_POLL_DELAY) => {}
                 () = sleep_until(polled + worker.options.poll_interval) => {}
             }

@@ -134,7 +134,7 @@ impl<T: Value> Combiner<T> {
         reserved::check_document(&self.key).map_err(ApplyError::from)?;
         // Started before the mutation is queued: spawning on it cannot fail.
         let runtime = DRIVERS
-            .handle()
+            .spawner()
             .map_err(|error| StateError::NoRuntime { key: self.name(), reason: error.to_string() })?;
         let mut queue = self.queue.lock();
         queue.waiting.push_back(pending);
@@ -229,7 +229,7 @@ struct Driver<T: Value> {
 impl<T: Value> Drop for Driver<T> {
     fn drop(&mut self) {
         if !self.ended
-            && let Ok(runtime) = DRIVERS.handle()
+            && let Ok(runtime) = DRIVERS.spawner()
         {
             runtime.spawn(drive(Arc::clone(&self.combiner)));
         }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -14,6 +14,7 @@ use super::memory::Memory;
 use super::mutation::Mutation;
 use super::mutator::{AtOnce, InTime, MutateResult, Mutator, TypedMutator};
 use super::reentry::Within;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::StoreError;
 
@@ -109,7 +110,7 @@ impl<T: Value> Turns<T> {
                 self.answer(caller, answer).await
             }
             (Backing::Store(cell), work) => {
-                cell.push(Pending { work, mutation, within, since: Instant::now(), place })?;
+                cell.push(Pending { work, mutation, within, since: process::now(), place })?;
                 self.answer(caller, answered).await
             }
             (Backing::Invalid(error), _) => Err(StateError::Read(error.clone()).into()),
@@ -123,7 +124,7 @@ impl<T: Value> Turns<T> {
         answered: impl Future<Output = Result<MutateResult<R, E>, oneshot::error::RecvError>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
         // A timeout that overflows the clock is none. The timer belongs to the library, so no runtime is needed.
-        let until = self.limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+        let until = self.limit.and_then(|limit| Some((limit, process::now().checked_add(limit)?)));
         let answer = match until {
             None => Ok(answered.await),
             Some((limit, at)) => tokio::select! {

@@ -1,7 +1,7 @@
 //! Change stream of a record's versions.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Versioned;
 use super::codec::Value;
@@ -10,6 +10,7 @@ use super::error::StateError;
 use super::memory::Memory;
 use crate::id::{DocVersion, Epoch};
 use crate::key::Key;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{SharedStore, StoreError, StoredDocument, Watch};
 
@@ -94,8 +95,9 @@ impl<T: Clone + Send + Sync + 'static> WatchStream<T> {
                         return Ok(Some(Versioned { version: document.version, value }));
                     }
                     tokio::select! {
+                        biased;
                         _ = hints.changed() => {}
-                        () = sleep_until(Instant::now() + LOOK_AFTER) => {}
+                        () = sleep_until(process::now() + LOOK_AFTER) => {}
                     }
                 }
             }

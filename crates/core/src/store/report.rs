@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::{ApplyError, Claimed, Receipt, StoreError};
 use crate::error::{Explain as _, Outcome};
+use crate::process;
 use crate::telemetry::{CLAIMS, COMMIT_SECONDS, COMMITS, CONFLICTS, GRANTS, STORE, count, seconds};
 
 /// Reports the result of a batch.
@@ -21,7 +22,7 @@ pub fn applied(began: Instant, result: &Result<Receipt, ApplyError>) {
         },
     };
     count(COMMITS, word, 1);
-    seconds(COMMIT_SECONDS, began.elapsed());
+    seconds(COMMIT_SECONDS, process::elapsed(began));
 }
 
 /// Reports the result of a claim.

@@ -7,6 +7,7 @@ use tokio_util::task::TaskTracker;
 use super::options::MIN_TTL;
 use crate::id::Owner;
 use crate::key::Key;
+use crate::process;
 use crate::store::{Claim, Claimed, SharedStore, StoreError};
 
 /// The claims of one worker. The store executes a claim once it is sent, so the worker keeps track of those in flight.
@@ -24,7 +25,7 @@ impl Claims {
     /// Sends a claim and returns its result. Dropping the future does not stop the claim.
     pub(crate) async fn send(&self, claim: Claim) -> Result<Claimed, StoreError> {
         let store = Arc::clone(&self.store);
-        match self.sent.spawn(async move { store.claim(claim).await }).await {
+        match self.sent.spawn(process::bound(async move { store.claim(claim).await })).await {
             Ok(claimed) => claimed,
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

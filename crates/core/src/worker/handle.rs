@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::{Engine, Worker, poll};
 use crate::id::Owner;
+use crate::process;
 
 /// An engine that counts its work.
 pub trait Metered {
@@ -70,7 +71,7 @@ impl<E: Metered> WorkerHandle<E> {
         E: Engine,
     {
         let (worker, engine) = (Arc::clone(engine.worker()), Arc::new(engine));
-        let tasks = vec![tokio::spawn(poll::run(Arc::clone(&engine)))];
+        let tasks = vec![process::spawn(poll::run(Arc::clone(&engine)))];
         Self { engine, worker, tasks }
     }
 
@@ -81,7 +82,7 @@ impl<E: Metered> WorkerHandle<E> {
         Fut: Future<Output = ()> + Send + 'static,
     {
         let engine = Arc::clone(&self.engine);
-        self.tasks.push(tokio::spawn(async move {
+        self.tasks.push(process::spawn(async move {
             engine.worker().supervise(task, || run(Arc::clone(&engine))).await;
         }));
     }

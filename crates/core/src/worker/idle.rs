@@ -8,6 +8,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Explain as _, Retry};
+use crate::process;
 use crate::runtime::jitter::spread;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
@@ -28,8 +29,9 @@ pub(crate) async fn hinted(hints: &mut Watch, not_before: Instant) {
 /// Waits for a time, or until the worker is stopping.
 pub(crate) async fn pause(wait: Duration, stopping: &CancellationToken) {
     tokio::select! {
+        biased;
         () = stopping.cancelled() => {}
-        () = sleep_until(Instant::now() + wait) => {}
+        () = sleep_until(process::now() + wait) => {}
     }
 }
 

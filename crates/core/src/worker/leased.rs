@@ -11,6 +11,7 @@ use super::renewal::{LEASES, NoThread, TASKS, apply_release};
 use crate::clock::Due;
 use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Epoch;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, Grant, Lease, NewWork, Receipt, Refusal, SharedStore};
 use crate::telemetry::WORKER;
@@ -106,8 +107,9 @@ impl LeasedWork {
                 (Outcome::NotApplied, Retry::After(wait)) => {
                     tracing::debug!(target: WORKER, %row, %error, "commit failed, retrying");
                     tokio::select! {
+                        biased;
                         () = self.token().cancelled() => {}
-                        () = sleep_until(Instant::now() + wait) => {}
+                        () = sleep_until(process::now() + wait) => {}
                     }
                 }
                 _ => {

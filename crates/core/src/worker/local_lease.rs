@@ -9,13 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::renewal::{NoThread, Renewer};
 use crate::id::{Fence, Owner};
+use crate::process::{self, PerProcess};
 use crate::store::{Holder, Lease, LeaseRow, SharedStore};
 use crate::telemetry::{LEASES_LOST, count};
 
 /// A lease of this process, renewed in the background.
 #[derive(Debug)]
 pub(crate) struct LocalLease {
-    renewer: &'static Renewer,
+    renewer: Arc<Renewer>,
     store: SharedStore,
     lease: Lease,
     ttl: Duration,
@@ -29,14 +30,15 @@ pub(crate) struct LocalLease {
 impl LocalLease {
     /// Starts to renew a lease whose claim was sent at `sent`.
     pub(crate) fn start(
-        renewer: &'static Renewer,
+        renewer: &'static PerProcess<Arc<Renewer>>,
         store: &SharedStore,
         lease: Lease,
         ttl: Duration,
         sent: Instant,
     ) -> Result<Arc<Self>, NoThread> {
+        let renewer = renewer.with(Arc::clone);
         let kept = Arc::new(Self {
-            renewer,
+            renewer: Arc::clone(&renewer),
             store: Arc::clone(store),
             lease,
             ttl,
@@ -83,7 +85,7 @@ impl LocalLease {
 
     /// Returns whether the deadline has passed, independent of the renewal thread.
     pub(crate) fn is_over(&self) -> bool {
-        self.token.is_cancelled() || Instant::now() >= self.deadline()
+        self.token.is_cancelled() || process::now() >= self.deadline()
     }
 
     /// Returns the reason of the loss. A lease that was once lost stays lost.

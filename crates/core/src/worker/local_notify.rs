@@ -4,14 +4,15 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::key::Key;
+use crate::process::PerProcess;
 
-static LISTENERS: LazyLock<Mutex<HashMap<Key, Arc<Notify>>>> = LazyLock::new(Mutex::default);
+static LISTENERS: PerProcess<Mutex<HashMap<Key, Arc<Notify>>>> = PerProcess::new(Mutex::default);
 
 /// A listener for the changes of one row. A row without listeners uses no memory.
 pub(crate) struct Listener {
@@ -21,15 +22,17 @@ pub(crate) struct Listener {
 
 /// Listens for changes of a row by this process.
 pub(crate) fn listen(row: &Key) -> Listener {
-    let notify = Arc::clone(LISTENERS.lock().entry(row.clone()).or_default());
+    let notify = LISTENERS.with(|listeners| Arc::clone(listeners.lock().entry(row.clone()).or_default()));
     Listener { row: row.clone(), notify }
 }
 
 /// Notifies the listeners of a row.
 pub(crate) fn notify(row: &Key) {
-    if let Some(notify) = LISTENERS.lock().get(row) {
-        notify.notify_waiters();
-    }
+    LISTENERS.with(|listeners| {
+        if let Some(notify) = listeners.lock().get(row) {
+            notify.notify_waiters();
+        }
+    });
 }
 
 impl Deref for Listener {
@@ -42,10 +45,12 @@ impl Deref for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut listeners = LISTENERS.lock();
-        // Two references are the table's and this one. No listener can be added while the table is locked.
-        if Arc::strong_count(&self.notify) <= 2 {
-            listeners.remove(&self.row);
-        }
+        LISTENERS.with(|listeners| {
+            let mut listeners = listeners.lock();
+            // Two references are the table's and this one. No listener can be added while the table is locked.
+            if Arc::strong_count(&self.notify) <= 2 {
+                listeners.remove(&self.row);
+            }
+        });
     }
 }

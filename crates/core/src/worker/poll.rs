@@ -5,7 +5,7 @@
 //! work is due. When hints lead to no grant, the loop follows them with a delay that doubles up to a limit of the engine.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::select_all;
@@ -15,6 +15,7 @@ use super::local_notify::{self, Listener};
 use super::slots::{Slot, Slots};
 use super::{ClaimSpec, Engine};
 use crate::clock::Timestamp;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::limits::{CLAIM_EVENTS, CLAIM_ROWS};
 use crate::store::{Claim, StoreError, Watch};
@@ -31,6 +32,7 @@ pub(super) async fn run<E: Engine>(engine: Arc<E>) {
         let mut polls = PollLoop::new(&engine);
         let stopped = async {
             tokio::select! {
+                biased;
                 () = worker.killed.cancelled() => {}
                 () = worker.overdue() => {}
             }
@@ -118,7 +120,7 @@ impl<'a, E: Engine> PollLoop<'a, E> {
 
     async fn idle(&mut self, wait: Duration, woken: impl Future<Output = ()>) {
         let worker = self.engine.worker();
-        let polled = Instant::now();
+        let polled = process::now();
         tokio::select! {
             biased;
             () = worker.stopping.cancelled() => {}
@@ -165,7 +167,7 @@ impl<E: Engine> Poll<'_, E> {
         let worker = self.engine.worker();
         let claim = Claim::queues(&worker.owner, queues, limit, lease_ttl).with_events(events);
         worker.polls.add(1);
-        let sent = Instant::now();
+        let sent = process::now();
         let claimed = worker.claims.send(claim).await?;
         let granted = claimed.grants.len();
         for grant in claimed.grants {

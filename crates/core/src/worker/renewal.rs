@@ -17,6 +17,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use super::local_lease::{LocalLease, LostReason};
 use super::local_notify;
 use crate::key::Key;
+use crate::process::{self, PerProcess};
 use crate::runtime::background::Background;
 use crate::runtime::jitter::spread;
 use crate::store::{ApplyError, Batch, Refusal, SharedStore};
@@ -26,7 +27,7 @@ static RENEWAL: Background = Background::new("tidelock-leases");
 /// The thread that acquires, waits and releases.
 pub(crate) static TASKS: Background = Background::new("tidelock-lease-tasks");
 /// The renewer of the leases of this process.
-pub(crate) static LEASES: Renewer = Renewer::new(&RENEWAL);
+pub(crate) static LEASES: PerProcess<Arc<Renewer>> = PerProcess::new(|| Renewer::new(&RENEWAL));
 
 /// The failure to start a background thread.
 #[derive(Debug, Error)]
@@ -49,17 +50,17 @@ struct Young {
 }
 
 impl Renewer {
-    pub(crate) const fn new(thread: &'static Background) -> Self {
+    pub(crate) fn new(thread: &'static Background) -> Arc<Self> {
         let young = Young { leases: BTreeMap::new(), count: 0, watched: false };
-        Self { thread, young: Mutex::new(young), earlier: Notify::const_new() }
+        Arc::new(Self { thread, young: Mutex::new(young), earlier: Notify::new() })
     }
 
     /// Renews a lease from now on, first after a third of its time.
-    pub(super) fn adopt(&'static self, kept: &Arc<LocalLease>) -> Result<(), NoThread> {
-        let due = Instant::now() + jittered(kept.ttl() / 3);
+    pub(super) fn adopt(self: &Arc<Self>, kept: &Arc<LocalLease>) -> Result<(), NoThread> {
+        let due = process::now() + jittered(kept.ttl() / 3);
         let mut young = self.young.lock();
         if !young.watched {
-            drop(self.thread.spawn(self.watch_over())?);
+            drop(self.thread.spawn(Arc::clone(self).watch_over())?);
             young.watched = true;
         }
         let earliest = young.leases.first_key_value().is_none_or(|((first, _), _)| due < *first);
@@ -80,20 +81,21 @@ impl Renewer {
     }
 
     /// Starts a task for each lease at its first renewal.
-    async fn watch_over(&'static self) {
+    async fn watch_over(self: Arc<Self>) {
         loop {
             let (grown, next) = {
                 let mut young = self.young.lock();
-                let later = young.leases.split_off(&(Instant::now(), u64::MAX));
+                let later = young.leases.split_off(&(process::now(), u64::MAX));
                 let grown = std::mem::replace(&mut young.leases, later);
                 (grown, young.leases.first_key_value().map(|((due, _), _)| *due))
             };
             for kept in grown.into_values().filter_map(|kept| kept.upgrade()) {
-                tokio::spawn(keep(kept));
+                process::spawn(keep(kept));
             }
             match next {
                 None => self.earlier.notified().await,
                 Some(due) => tokio::select! {
+                    biased;
                     () = self.earlier.notified() => {}
                     () = sleep_until(due.into()) => {}
                 },
@@ -118,6 +120,7 @@ async fn keep(kept: Arc<LocalLease>) {
             return;
         }
         tokio::select! {
+            biased;
             () = kept.token().cancelled() => return,
             () = sleep(jittered(kept.ttl() / 3)) => {}
         }
@@ -157,7 +160,7 @@ async fn renew(kept: &LocalLease) -> Result<(), LostReason> {
         }
         tracing::debug!(target: WORKER, lease = %kept.lease().key, error = met, "lease renewal failed");
         let pause = jittered((kept.ttl() / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)));
-        sleep_until((Instant::now() + pause).min(kept.deadline()).into()).await;
+        sleep_until((process::now() + pause).min(kept.deadline()).into()).await;
     }
 }
 
@@ -168,7 +171,7 @@ enum Failed {
 }
 
 async fn attempt(kept: &LocalLease) -> Result<(), Failed> {
-    let sent = Instant::now();
+    let sent = process::now();
     let renewal = Batch::new().renew(kept.lease(), kept.ttl());
     let receipt = kept.store().apply(renewal).await.map_err(|error| match error {
         ApplyError::Refused(refusal) => match *refusal {
@@ -179,7 +182,7 @@ async fn attempt(kept: &LocalLease) -> Result<(), Failed> {
     })?;
     // A store may use an estimate of its clock that is a little behind. The remaining time counts by the clock that decides
     // expiry for other workers, read after the renewal.
-    let asked = Instant::now();
+    let asked = process::now();
     let now = kept.store().now().await.map_err(|error| Failed::ForNow(error.to_string()))?;
     let left = receipt.at.after(kept.ttl()).since(now);
     kept.renewed(sent, asked, left);
@@ -200,7 +203,7 @@ pub(crate) async fn apply_release(
         Ok(_) => Ok(()),
         Err(ApplyError::Refused(refusal)) => Err(ApplyError::Refused(refusal)),
         Err(failed) => {
-            drop(TASKS.spawn(settle_later(store, row, batch, Instant::now() + within)));
+            drop(TASKS.spawn(settle_later(store, row, batch, process::now() + within)));
             Err(failed)
         }
     }
@@ -208,7 +211,7 @@ pub(crate) async fn apply_release(
 
 async fn settle_later(store: SharedStore, row: Key, batch: Batch, until: Instant) {
     let mut pause = Duration::from_millis(20);
-    while Instant::now() < until {
+    while process::now() < until {
         sleep(jittered(pause)).await;
         match store.apply(batch.clone()).await {
             Ok(_) | Err(ApplyError::Refused(_)) => return local_notify::notify(&row),

@@ -9,6 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{Engine, LeasedWork};
+use crate::process;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
 use crate::store::Grant;
@@ -60,7 +61,7 @@ impl Slots {
     ) {
         // Counted from here, not from the start of its task: a test clock that skips idle time would expire the lease.
         let active = Active::new(engine);
-        self.executions.spawn(async move {
+        self.executions.spawn(process::bound(async move {
             let _permits = permits;
             let engine = Arc::clone(&active.0);
             match LeasedWork::start(&engine.worker().store, &grant, ttl, sent) {
@@ -70,14 +71,15 @@ impl Slots {
                     tracing::error!(target: WORKER, row = %grant.row.key, %error, "lease renewal not started");
                 }
             }
-        });
+        }));
     }
 
     /// Waits for the executions, and interrupts those that outlast the timeout.
     pub(super) async fn drain(&mut self, timeout: Duration, cut: &CancellationToken) {
-        let end = Instant::now() + timeout;
+        let end = process::now() + timeout;
         loop {
             tokio::select! {
+                biased;
                 ended = self.executions.join_next() => match ended {
                     Some(ended) => report(ended),
                     None => return,

@@ -211,7 +211,9 @@ impl Activation {
     /// delivers in the same order.
     pub(super) fn deliver_next(&mut self) -> bool {
         self.take_back_signal();
-        let delivered = self.give_up_one() || self.hand_over_one() || self.deliver_entry();
+        // The entry of a result that the workflow received ahead of the journal may follow a cancellation. A signal handed over
+        // now would let the workflow request operations that a replay, which receives the cancellation first, does not.
+        let delivered = self.give_up_one() || (!self.ahead && self.hand_over_one()) || self.deliver_entry();
         self.poll_due |= delivered;
         delivered
     }

@@ -6,12 +6,11 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
 use super::completion::{self, Word, find};
 use super::definition::{Signal, Workflow};
@@ -24,6 +23,7 @@ use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::Priority;
 use crate::payload::Payload;
+use crate::process;
 use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, DocumentFound, Page, Receipt, Refusal, SharedStore};
 use crate::worker::{idle, local_notify};
@@ -196,7 +196,7 @@ pub struct StartRequest<O> {
 
 impl<O> StartRequest<O> {
     fn of(client: &WorkflowClient, new: Result<NewRun, InvalidInput>) -> Self {
-        let new = new.map(|new| NewRun { id: Uuid::now_v7().to_string(), ..new });
+        let new = new.map(|new| NewRun { id: process::uuid().to_string(), ..new });
         Self { client: client.clone(), new, output: PhantomData }
     }
 
@@ -436,11 +436,12 @@ impl<O: DeserializeOwned> RunHandle<O> {
                 RunStatus::Cancelled => return Err(WorkflowError::Cancelled { run, failure }),
                 RunStatus::Running => {}
             }
-            let looked = Instant::now();
+            let looked = process::now();
             match &mut hints {
                 // At first, hints are not worth watching: most likely this process drives the run, or the run takes a while.
                 None => {
                     tokio::select! {
+                        biased;
                         () = told => {}
                         () = sleep_until(looked + pause) => hints = Some(self.client.store.watch()),
                     }
@@ -448,6 +449,7 @@ impl<O: DeserializeOwned> RunHandle<O> {
                 // A busy store sends many hints, so the growing pause limits how often they cause a read.
                 Some(hints) => {
                     tokio::select! {
+                        biased;
                         () = told => {}
                         () = idle::hinted(hints, looked + pause) => {}
                         () = sleep_until(looked + Duration::from_secs(1)) => {}

@@ -12,6 +12,7 @@ use super::error::WorkflowError;
 use super::{keys, queue};
 use crate::id::Owner;
 use crate::lease::LeaseError;
+use crate::process;
 use crate::store::{Batch, Claim, Grant, SharedStore};
 use crate::telemetry::WORKFLOW;
 use crate::worker::{Claims, LeasedWork};
@@ -81,7 +82,7 @@ impl ConcurrencySlots {
         }
         let lane = keys::seats(&self.queue)?;
         let claim = Claim::queues(&self.owner, [lane], wanted - taken.len(), self.ttl);
-        let sent = Instant::now();
+        let sent = process::now();
         for grant in claims.send(claim).await?.grants {
             let Some(seat) = keys::seat_of(&grant.row.key) else { continue };
             let holding = self.hold(&grant, sent)?;

@@ -32,6 +32,7 @@ use crate::key::Key;
 use crate::lease::NEVER;
 use crate::model::limits::ERROR_BYTES;
 use crate::payload::Payload;
+use crate::process;
 use crate::runtime::panic::{Isolated, isolate, text};
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, Grant, SharedStore, Watch};
@@ -259,7 +260,7 @@ impl Drive {
             future: Isolated::new(future),
             token,
             hints: None,
-            read_at: Instant::now(),
+            read_at: process::now(),
             stumbled: grant.row.attempts > 1,
         })
     }
@@ -406,7 +407,7 @@ impl Drive {
     /// Waits in memory until the workflow changes something, at most for this time. Reads the journal if a hint or the poll
     /// interval requires it.
     async fn wait(&mut self, limit: Option<Duration>) -> Result<(), ActivationResult> {
-        let until = Instant::now() + limit.map_or(LOOK, |limit| limit.min(LOOK));
+        let until = process::now() + limit.map_or(LOOK, |limit| limit.min(LOOK));
         let lost = self.holding.token().clone();
         let cut = self.shared.worker.cut.clone();
         let activation = Arc::clone(&self.activation);
@@ -445,7 +446,7 @@ impl Drive {
     /// Reads the entries that others wrote while a step runs, when a hint indicates that there may be some. Hints may be lost;
     /// the poll interval then bounds the delay.
     async fn read_hinted(&mut self) -> Result<(), ActivationResult> {
-        let overdue = self.read_at.elapsed() >= self.shared.worker.options.poll_interval;
+        let overdue = process::elapsed(self.read_at) >= self.shared.worker.options.poll_interval;
         let hinted = match &mut self.hints {
             Some(hints) if !hints.has_changed() => false,
             Some(hints) => hints.changed().await,
@@ -502,12 +503,13 @@ impl Drive {
                 tracing::warn!(target: WORKFLOW, child, %error, "child cancellation retried");
                 let (lost, cut) = (self.holding.token().clone(), self.shared.worker.cut.clone());
                 tokio::select! {
+                    biased;
                     () = lost.cancelled() => return Err(ActivationResult::Lost),
                     () = cut.cancelled() => {
                         self.holding.hand_back("its worker was stopped while it cancelled its children").await;
                         return Err(ActivationResult::HandedBack);
                     }
-                    () = sleep_until(Instant::now() + wait) => {}
+                    () = sleep_until(process::now() + wait) => {}
                 }
             }
         }

@@ -24,6 +24,7 @@ use crate::id::{QueueName, StreamVersion};
 use crate::key::Key;
 use crate::lease::NEVER;
 use crate::payload::Payload;
+use crate::process;
 use crate::store::limits::CLAIM_EVENTS;
 use crate::store::{Grant, StoreError};
 use crate::telemetry::{Count, RUNS, STEPS, WORKFLOW, WORKFLOW_RUN};
@@ -126,7 +127,7 @@ impl WorkflowEngine {
         definitions: BTreeMap<String, Arc<Definition>>,
     ) -> Self {
         let lines = options.queues.iter().map(|queue| QueuePoller::new(&worker, queue.name())).collect();
-        let queues = tokio::sync::Mutex::new(Queues { lines, stale: Instant::now() });
+        let queues = tokio::sync::Mutex::new(Queues { lines, stale: process::now() });
         let (counters, unknown) = Default::default();
         Self { worker, options, definitions, counters, unknown, queues }
     }
@@ -164,12 +165,12 @@ impl Engine for WorkflowEngine {
     /// Claims from all queues: those without limits together, the others one by one.
     async fn poll(&self, poll: &mut Poll<'_, Self>) -> Result<(), StoreError> {
         let mut queues = self.queues.lock().await;
-        if Instant::now() >= queues.stale {
+        if process::now() >= queues.stale {
             for line in &mut queues.lines {
                 let refreshed = line.refresh(self).await;
                 only_of(line.queue(), refreshed)?;
             }
-            queues.stale = Instant::now() + self.worker.options.poll_interval;
+            queues.stale = process::now() + self.worker.options.poll_interval;
         }
         let unlimited = queues.lines.iter().filter(|line| !line.limits.any());
         let lanes = unlimited.flat_map(QueuePoller::queue_names).cloned().collect();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use super::context_guard::InStep;
 use super::keys;
 use crate::failure::Failure;
 use crate::payload::Payload;
+use crate::process;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, SharedStore};
@@ -135,7 +136,7 @@ where
         Some(limit) => tokio::select! {
             biased;
             ended = guarded => Ok(ended),
-            () = sleep_until(Instant::now() + limit) => {
+            () = sleep_until(process::now() + limit) => {
                 Err(Failure::new(format!("the step did not end within {limit:?}")))
             }
         },

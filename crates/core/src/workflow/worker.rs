@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::lease::LeaseError;
 use crate::model::limits::{depth, within};
 use crate::payload::Payload;
+use crate::process;
 use crate::store::{Batch, Claim, ClaimDenied, Expect, SharedStore, WorkFilter};
 use crate::worker::{self, Active, Engine as _, LeasedWork, WorkerHandle, worker_setters};
 
@@ -216,7 +217,7 @@ impl WorkerHandle<WorkflowEngine> {
     pub async fn drive(&self, run: &str) -> Result<(), WorkflowError> {
         let key = keys::run(run)?;
         let worker = self.worker();
-        let (sent, ttl) = (Instant::now(), worker.options.lease_ttl);
+        let (sent, ttl) = (process::now(), worker.options.lease_ttl);
         let claim = Claim::existing(&worker.owner, &key, ttl).with_events(ENTRIES);
         let claimed = worker.claims.send(claim).await?;
         match (claimed.grants.into_iter().next(), claimed.denied) {

@@ -212,6 +212,7 @@ async fn signals() {
         }
     };
     tokio::select! {
+        biased;
         () = ctrl_c => {}
         () = terminate => {}
     }

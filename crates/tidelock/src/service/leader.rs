@@ -120,7 +120,7 @@ impl Candidate {
             handler: self.handler,
             stopping: stopping.clone(),
         };
-        Ok(Leading { stopping, task: tokio::spawn(election.run()) })
+        Ok(Leading { stopping, task: tidelock_core::process::spawn(election.run()) })
     }
 }
 
@@ -185,6 +185,7 @@ impl Election {
                 }
             }
             tokio::select! {
+                biased;
                 () = self.stopping.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }

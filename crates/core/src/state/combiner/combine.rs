@@ -9,6 +9,7 @@ use super::notify::WriteReport;
 use super::storage::{Plan, Wrote, version_of};
 use super::{CachedRecord, Carried, Check, Combiner, Pending, Ran};
 use crate::id::{DocVersion, OpId};
+use crate::process;
 use crate::runtime::backoff::CONFLICT;
 use crate::runtime::panic::{discard, isolate, reason};
 use crate::state::WriteOutcome;
@@ -47,7 +48,7 @@ impl<T: Value> Combiner<T> {
     /// Writes a group. Returns its halves when the store rejects the combined value. The caller then writes them one
     /// after the other, so that a rejected value fails only its own mutation.
     async fn mutate_group(&self, mut waiting: Vec<Ran<T>>, known: &mut CachedRecord<T>) -> Option<Halves<T>> {
-        let (mut attempts, mut careful, begun) = (0, false, Instant::now());
+        let (mut attempts, mut careful, begun) = (0, false, process::now());
         loop {
             waiting = wanted(waiting);
             if waiting.is_empty() {
@@ -57,7 +58,7 @@ impl<T: Value> Combiner<T> {
                 Ok(base) => base,
                 Err(error) => return self.give_up(waiting, &error),
             };
-            let started = Instant::now();
+            let started = process::now();
             let draft = self.run_all(&mut waiting, &base.value, careful).await;
             let plan = match self.plan(&base, draft.as_ref()) {
                 Ok(plan) => plan,
@@ -82,7 +83,7 @@ impl<T: Value> Combiner<T> {
             match self.send(&plan, waiting.len(), id, base.epoch).await {
                 Wrote::Done(version) => {
                     if !matches!(plan, Plan::Confirm(_)) {
-                        known.contention.wrote(started.elapsed(), Instant::now());
+                        known.contention.wrote(process::elapsed(started), process::now());
                     }
                     let done = Done { plan, version, attempts, begun };
                     known.carried = self.settled(waiting, base, draft, done);
@@ -111,8 +112,8 @@ impl<T: Value> Combiner<T> {
                     waiting = self.after_conflict(waiting, attempts, current);
                     known.contention.lost(
                         current.map(|version| version.0),
-                        started.elapsed(),
-                        Instant::now(),
+                        process::elapsed(started),
+                        process::now(),
                     );
                 }
             }
@@ -183,8 +184,9 @@ impl<T: Value> Combiner<T> {
             StartedMutation::Later(running) => running,
         };
         let changed = tokio::select! {
-            changed = AssertUnwindSafe(running.as_mut()).catch_unwind() => changed,
+            biased;
             () = ran.mutation.gone() => Ok(None),
+            changed = AssertUnwindSafe(running.as_mut()).catch_unwind() => changed,
         };
         discard(running);
         changed.map_err(|panic| self.panicked(reason(WHAT, panic)))

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::notify::WriteReport;
 use super::{Carried, Combiner, Pending, Ran, Work};
 use crate::id::{Epoch, OpId};
+use crate::process;
 use crate::runtime::panic::{discard, isolate};
 use crate::state::WriteOutcome;
 use crate::state::codec::Value;
@@ -20,7 +21,7 @@ impl<T: Value> Combiner<T> {
     pub(super) async fn merge(&self, batch: Vec<Pending<T>>) {
         let mut known = self.known.lock().await;
         let carried = &mut known.carried;
-        let (id, begun) = (OpId::new(), Instant::now());
+        let (id, begun) = (OpId::new(), process::now());
         let sent: Vec<Sent<T>> = batch.into_iter().filter_map(|pending| sent(pending, id)).collect();
         if sent.is_empty() {
             return;

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::{Combiner, Ran};
 use crate::payload::Payload;
+use crate::process;
 use crate::runtime::panic::isolate;
 use crate::state::WriteOutcome;
 use crate::state::observe::Change;
@@ -38,7 +39,7 @@ impl<T> Combiner<T> {
             conflicts: attempts.saturating_sub(1),
             callers: &callers,
             queued: begun.saturating_duration_since(first),
-            took: begun.elapsed(),
+            took: process::elapsed(begun),
         };
         if let Err(panic) = isolate("the observer", || observer.mutated(&change)) {
             tracing::error!(target: telemetry::STATE, key = %self.key, "{panic}; the mutation is not affected");

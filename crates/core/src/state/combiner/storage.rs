@@ -1,10 +1,11 @@
 //! Record I/O: reads the base of a draft, plans the write of a draft, and sends it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{CachedRecord, Carried, Combiner};
 use crate::id::{DocVersion, Epoch, OpId};
 use crate::payload::Payload;
+use crate::process;
 use crate::runtime::contention::WriteTurn;
 use crate::runtime::panic::{discard, isolate};
 use crate::runtime::timer::sleep_until;
@@ -50,7 +51,7 @@ impl<T: Value> Combiner<T> {
 
     /// Leaves a gap after this driver's turn, and waits for the end of a foreign one. Carries the record that it reads.
     pub(super) async fn await_turn(&self, known: &mut CachedRecord<T>) -> Result<(), StateError> {
-        match known.contention.next(Instant::now()) {
+        match known.contention.next(process::now()) {
             WriteTurn::Write => return Ok(()),
             WriteTurn::Read => {
                 discard(known.carried.take());
@@ -59,13 +60,13 @@ impl<T: Value> Combiner<T> {
             WriteTurn::Gap(gap) => self.leave_gap(known, gap).await?,
             WriteTurn::Wait => {}
         }
-        while known.contention.next(Instant::now()) == WriteTurn::Wait {
-            let pause_end = Instant::now() + known.contention.pause(Instant::now());
+        while known.contention.next(process::now()) == WriteTurn::Wait {
+            let pause_end = process::now() + known.contention.pause(process::now());
             sleep_until(pause_end).await;
-            known.contention.delayed(pause_end.elapsed());
+            known.contention.delayed(process::elapsed(pause_end));
             let epoch = self.store.epoch();
             let found = self.find().await?;
-            if known.contention.read(version(&found), Instant::now()) {
+            if known.contention.read(version(&found), process::now()) {
                 discard(known.carried.take());
                 known.carried = Some(self.adopt(found, epoch)?);
             }
@@ -76,22 +77,22 @@ impl<T: Value> Combiner<T> {
     /// Waits until another writer has written, or until the gap ends.
     async fn leave_gap(&self, known: &mut CachedRecord<T>, gap: Duration) -> Result<(), StateError> {
         let Some(own) = known.carried.as_ref().map(|carried| version(&carried.found)) else {
-            known.contention.gap_unused(Instant::now());
+            known.contention.gap_unused(process::now());
             return Ok(());
         };
-        let end = Instant::now() + gap;
-        while Instant::now() < end {
-            let pause_end = end.min(Instant::now() + known.contention.poll());
+        let end = process::now() + gap;
+        while process::now() < end {
+            let pause_end = end.min(process::now() + known.contention.poll());
             sleep_until(pause_end).await;
-            known.contention.delayed(pause_end.elapsed());
+            known.contention.delayed(process::elapsed(pause_end));
             let found = version(&self.find().await?);
             if found != own {
                 discard(known.carried.take());
-                known.contention.gap_used(found, Instant::now());
+                known.contention.gap_used(found, process::now());
                 return Ok(());
             }
         }
-        known.contention.gap_unused(Instant::now());
+        known.contention.gap_unused(process::now());
         Ok(())
     }
 

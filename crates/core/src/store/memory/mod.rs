@@ -7,7 +7,6 @@ mod read;
 mod tables;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -21,6 +20,7 @@ use super::{
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::id::{Epoch, OpId, QueueName};
 use crate::key::{Key, KeyPrefix};
+use crate::process;
 
 /// A store in memory. Clones share the same data.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Default for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
-        let began = Instant::now();
+        let began = process::now();
         let batch = batch.submitted_in(self.epoch());
         let apply = || self.write(|tables, now| tables.apply(&batch, now), Result::is_ok);
         let answer = batch.validate().map_err(Into::into).and_then(|()| apply());

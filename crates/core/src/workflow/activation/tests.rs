@@ -328,6 +328,24 @@ fn a_dropped_step_whose_effects_are_rejected_stays_closed() {
 }
 
 #[test]
+fn a_signal_is_handed_over_after_the_commit_of_a_result_that_is_ahead() {
+    let activation = fresh(vec![heard("go", "7")]);
+    let first = step(&activation, "a");
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the signal");
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the permission");
+    run(&first);
+    end(&first, "1");
+    let wait = request(&activation, Kind::Wait, "go 1");
+    assert!(poll(&wait).is_none());
+    // A cancellation may come before the entry of the step. A replay then cancels the wait instead.
+    assert_eq!(activation.lock().next(moment()), Action::Commit);
+    assert!(poll(&wait).is_none(), "the signal is handed over too early");
+    commit(&activation);
+    assert_eq!(activation.lock().next(moment()), Action::Poll);
+    assert_eq!(value(&wait), "7");
+}
+
+#[test]
 fn code_that_ignores_its_cancellation_fails() {
     let activation = fresh(vec![cancel()]);
     let mut ops = Vec::new();

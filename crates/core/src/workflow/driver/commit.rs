@@ -1,7 +1,5 @@
 //! Commits of an activation, and the entries of its journal that others wrote.
 
-use std::time::Instant;
-
 use super::super::activation::{Outgoing, groups};
 use super::super::journal_entry::{JournalEntry, Placed};
 use super::super::load::Unready;
@@ -9,6 +7,7 @@ use super::super::nondeterminism::Nondeterminism;
 use super::super::{journal, keys};
 use super::{ActivationResult, Drive, DriverFlow, UNREAD};
 use crate::id::{Position, StreamVersion};
+use crate::process;
 use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
 use crate::worker::Committed;
@@ -185,7 +184,7 @@ impl Drive {
     /// Reads the entries that this driver does not know.
     pub(super) async fn journal_since(&mut self) -> Result<Vec<Placed>, Unready> {
         let read = journal::read(&self.shared.worker.store, &self.journal, Some(self.next)).await?;
-        self.read_at = Instant::now();
+        self.read_at = process::now();
         Ok(read)
     }
 
