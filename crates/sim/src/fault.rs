@@ -44,7 +44,7 @@ pub enum Fault {
         /// The number of the write.
         write: u64,
     },
-    /// A write is applied late, even if its process crashes meanwhile.
+    /// A write is applied late, even if its process crashes before that.
     Late {
         /// The process.
         process: usize,

@@ -79,7 +79,7 @@ async fn run_order(cx: &Ctx, order: Order, outside: &Outside) -> Result<u64, Fai
     Ok(sum)
 }
 
-/// Runs two steps at once. What follows depends on the one that ends first, in every replay.
+/// Runs two steps at once. The next step depends on the one that ends first, in every replay.
 async fn race(cx: &Ctx, outside: &Outside) -> Result<(), Failure> {
     let left = pin!(cx.step("left", async |step: Step| outside.call(step.key()).await));
     let right = pin!(cx.step("right", async |step: Step| outside.call(step.key()).await));
