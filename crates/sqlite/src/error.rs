@@ -69,7 +69,7 @@ fn kind(error: &rusqlite::Error) -> StoreErrorKind {
     }
 }
 
-/// Returns whether the caller's transaction began by reading, and another one has committed since. It cannot write any more.
+/// Returns whether the caller's transaction began by reading, and another one has committed since. It can only be repeated.
 fn is_outdated(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|code| code.extended_code == rusqlite::ffi::SQLITE_BUSY_SNAPSHOT)
 }

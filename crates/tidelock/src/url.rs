@@ -72,7 +72,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// Returns the path of a SQLite URL. What other libraries write in such a URL would otherwise become a part of a file name.
+/// Returns the path of a SQLite URL. Parameters of other libraries would otherwise become a part of a file name.
 fn file(path: &str) -> Result<&str, InvalidInput> {
     match path {
         ":memory:" => Err(invalid(path, "a store in memory is memory:, without a file")),

@@ -5,8 +5,6 @@
 
 use super::Locks;
 
-use crate::process;
-
 #[cfg(feature = "sim")]
 static UNUSED: parking_lot::Mutex<Vec<&'static Locks>> = parking_lot::Mutex::new(Vec::new());
 
@@ -17,7 +15,7 @@ pub(super) struct ProcessLocks(&'static Locks);
 impl ProcessLocks {
     pub(super) fn new() -> Self {
         #[cfg(feature = "sim")]
-        if process::is_simulated()
+        if crate::process::is_simulated()
             && let Some(unused) = UNUSED.lock().pop()
         {
             return Self(unused);

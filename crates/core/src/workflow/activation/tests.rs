@@ -329,7 +329,7 @@ fn a_dropped_step_whose_effects_are_rejected_stays_closed() {
 
 #[test]
 fn a_signal_is_handed_over_after_the_commit_of_a_result_that_is_ahead() {
-    let activation = fresh(vec![heard("go", "7")]);
+    let activation = fresh(vec![received("go", "7")]);
     let first = step(&activation, "a");
     assert_eq!(activation.lock().next(moment()), Action::Poll, "the signal");
     assert_eq!(activation.lock().next(moment()), Action::Poll, "the permission");
