@@ -223,6 +223,8 @@ impl<'a> Report<'a> {
             "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" | "TL004" => {
                 return StoreErrorKind::Busy;
             }
+            // The caller's transaction has failed or is over.
+            "25P01" | "25P02" => return StoreErrorKind::TransactionConflict,
             "42501" => return StoreErrorKind::CannotOpen,
             "3F000" | "42P01" | "42883" => return StoreErrorKind::Migration,
             "58030" => return StoreErrorKind::Io,

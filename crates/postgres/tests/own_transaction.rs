@@ -507,3 +507,14 @@ async fn a_hint_wakes_those_who_wait_elsewhere() {
         assert_eq!(head, Some(StreamVersion(version)));
     }
 }
+
+/// After a failed statement the server accepts no other one, and only a new transaction helps.
+#[tokio::test]
+async fn an_aborted_transaction_must_be_repeated() {
+    let mut shop = Shop::open().await;
+    let mut tx = shop.begin().await;
+    tx.tx.batch_execute("SELECT 1 / 0").await.unwrap_err();
+    let batch = Batch::new().put(&sales(), Expect::Any, Payload::null());
+    let error = tx.store.apply_in(&mut tx.tx, &batch).await.unwrap_err();
+    assert_eq!(error.code().to_string(), "TL0312");
+}

@@ -144,7 +144,8 @@ impl Service {
         self
     }
 
-    /// Adds a schedule. Services with different schedules on one store need different [names](Self::name).
+    /// Adds a schedule. Services with different schedules on one store need different [names](Self::name). A schedule that a
+    /// service no longer has is archived, unless it was the last one: pause that with [`Tidelock::schedules`].
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedules.push(schedule);
         self

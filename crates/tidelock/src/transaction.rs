@@ -106,7 +106,8 @@ impl Tidelock {
 pub trait StartWithin<O> {
     /// Starts the run when your transaction commits. The run and your rows are one commit: both exist, or neither.
     ///
-    /// Await the result of the run only after the commit; before it, the run does not exist. A run that exists already,
+    /// Await the result of the run only after the commit; before it, the run does not exist. On SQLite, do not await any other
+    /// write of the store before the commit: it waits for your transaction. A run that exists already,
     /// with the same workflow and input, is a success. Call [`Tidelock::hint`] after the commit.
     ///
     /// ```no_run

@@ -163,8 +163,8 @@ impl ServiceHandle {
     }
 
     /// Stops gracefully and returns the counters. Schedules stop first, so that nothing new begins; then reactions,
-    /// projections, runs, deliveries and leaders end together within the shutdown timeout; housekeeping stops last. The store
-    /// stays open.
+    /// projections, runs and deliveries end together; housekeeping stops last. Each of these two phases takes the shutdown timeout
+    /// at most. Handlers of leaders are dropped at once. The store stays open.
     ///
     /// # Cancel safety
     /// Dropping the future stops everything at once.
