@@ -100,6 +100,11 @@ fn address(proxy: &Proxy, schema: &str) -> String {
     format!("{url}?sslmode=disable&schema={schema}&application_name={schema}")
 }
 
+/// Returns a key of a kind that the store has not written yet, so that its row is read before it is written.
+fn unknown(kind: &str) -> Key {
+    Key::new(&kind.replace([' ', ','], "-"), ["row"]).unwrap()
+}
+
 /// Returns the failure of a batch, and whether it was applied.
 #[track_caller]
 fn failure(answer: Result<Receipt, ApplyError>) -> (StoreError, Outcome) {
@@ -138,7 +143,8 @@ async fn a_connection_that_is_cut_while_idle_is_made_again_unnoticed() {
 
 /// A batch whose response is lost, before or after the server executed it.
 struct Lost {
-    /// Whether this process caches the stream: then one statement without a prior read carries the batch.
+    /// Whether this process caches the stream: then one statement without a prior read carries the batch. Otherwise the
+    /// kind of the stream is new to it.
     warm: bool,
     id: Option<OpId>,
     trap: Trap,
@@ -147,7 +153,7 @@ struct Lost {
 async fn lose_an_answer(site: &Site, witness: &PostgresStore, lost: Lost) {
     let Lost { warm, id, trap } = lost;
     let what = format!("warm {warm}, id {}, {trap:?}", id.is_some());
-    let stream = key(&what);
+    let stream = if warm { key(&what) } else { unknown(&what) };
     let marker = format!("marker-{}", OpId::new());
     let mut before = 0;
     if warm {
@@ -194,7 +200,7 @@ async fn a_connection_that_is_lost_before_the_commit_is_sent_costs_another_attem
     let site = Site::open(common::options()).await;
     for (n, trap) in [Trap::Before, Trap::Behind].into_iter().enumerate() {
         // The stream is not cached: its row is locked and read first, and that request is cut.
-        let stream = key(&format!("cold-{n}"));
+        let stream = unknown(&format!("cold-{n}"));
         site.proxy.trap(stream.canonical(), trap);
         let receipt = site.store.apply(append(&stream, "once")).await.unwrap();
         assert!(site.proxy.sprung() && !receipt.repeated);
@@ -518,7 +524,7 @@ async fn crowd_around(rows: usize) {
     // While the network is blocked, all of them queue behind the first and become one group.
     site.proxy.hold();
     let batches = site.store.stats().batches;
-    let first = queue(&site.store, append(&key("first"), "2")).await;
+    let first = queue(&site.store, append(&unknown("first"), "2")).await;
     until("the first is under way", async || site.store.stats().batches > batches).await;
     let (mut waiting, mut neighbours) = (Vec::new(), Vec::new());
     for n in 0..100 {

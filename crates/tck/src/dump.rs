@@ -50,7 +50,12 @@ pub(crate) async fn rows(conn: &Conn) -> Vec<String> {
         WorkRow { lease: Some(lease), .. } if lease.until > now => "leased".to_owned(),
         WorkRow { lifetime, .. } => format!("{lifetime:?}").to_lowercase(),
     };
-    let idle_lease = |row: &&WorkRow| row.key.kind() == "tidelock.lease" && state(row) == "standing";
+    // The place of a waiter that died stays until the next waiter removes it.
+    let idle_lease = |row: &&WorkRow| match row.key.kind().as_str() {
+        "tidelock.lease-wait" => true,
+        "tidelock.lease" => state(row) == "standing",
+        _ => false,
+    };
     rows.iter().filter(|row| !idle_lease(row)).map(|row| format!("{}, {}", row.key, state(row))).collect()
 }
 
