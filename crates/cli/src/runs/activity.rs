@@ -11,7 +11,7 @@ pub(super) fn words(doing: &RunActivity) -> String {
         RunActivity::Due => "due".to_owned(),
         RunActivity::Waits { until: Some(until) } => format!("waits until {}", output::instant(*until)),
         RunActivity::Waits { until: None } => "waits".to_owned(),
-        RunActivity::PutOff { reason, .. } => format!("put off: {}", output::flat(reason)),
+        RunActivity::Suspended { reason, .. } => format!("suspended: {}", output::flat(reason)),
         RunActivity::Blocked { reason } => format!("blocked: {}", output::flat(reason)),
         RunActivity::Over => "-".to_owned(),
     }
@@ -24,8 +24,8 @@ pub(super) fn whole(doing: &RunActivity) -> String {
             format!("{} until {} at least, fence {fence}", words(doing), output::instant(*until))
         }
         RunActivity::Waits { until: None } => "waits for signals or children".to_owned(),
-        RunActivity::PutOff { reason, next, .. } => {
-            format!("backoff until {}: {}", output::instant(*next), output::flat(reason))
+        RunActivity::Suspended { reason, next, .. } => {
+            format!("suspended until {}: {}", output::instant(*next), output::flat(reason))
         }
         RunActivity::Over => "nothing: it is over".to_owned(),
         _ => words(doing),

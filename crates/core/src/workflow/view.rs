@@ -37,7 +37,7 @@ pub enum RunActivity {
         until: Option<Timestamp>,
     },
     /// It is suspended: no worker could continue it. It is retried after a backoff.
-    PutOff {
+    Suspended {
         /// The reason, as data.
         suspension: Suspension,
         /// The reason, as text.
@@ -167,7 +167,7 @@ fn doing(row: WorkRow, now: Timestamp) -> RunActivity {
     }
     match (row.due, reason) {
         (Some(next), Some(suspension)) if row.attempts > 0 => {
-            RunActivity::PutOff { reason: suspension.to_string(), suspension, next }
+            RunActivity::Suspended { reason: suspension.to_string(), suspension, next }
         }
         (Some(due), _) if due.has_come(now) => RunActivity::Due,
         (due, _) => RunActivity::Waits { until: due.filter(|due| *due != NEVER) },

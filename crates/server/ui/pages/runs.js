@@ -20,7 +20,7 @@ function Doing({ run }) {
     case 'driven': return html`<span>driven by <${Name} of=${run.by} most=${24} /> · fence ${run.fence} · <${Left} until=${run.until} /></span>`;
     case 'due': return html`<span>waits for a worker</span>`;
     case 'waits': return run.until ? html`<span>waits until <${When} at=${run.until} /></span>` : html`<span>waits for ${run.signals.length ? 'a signal' : 'an operation'}</span>`;
-    case 'put_off': return html`<span class="bad-ink">backoff, next attempt <${When} at=${run.next} />: ${name(run.reason)}</span>`;
+    case 'suspended': return html`<span class="bad-ink">suspended, next attempt <${When} at=${run.next} />: ${name(run.reason)}</span>`;
     case 'blocked': return html`<span class="bad-ink">blocked: ${name(run.reason)}</span>`;
     default: return html`<span class="quiet">over</span>`;
   }
@@ -97,7 +97,7 @@ function Verbs({ run, steps, reload }) {
     ${over ? null : html`<${Action} label="Signal" title="Send a signal" ask=${[{ label: 'Name', value: run.signals[0] || '', required: true }, { label: 'Value (JSON)' }]}
       cli=${(word, value) => command('runs signal', [run.run, word || 'NAME'], { value })} run=${signal} done=${reload} />
       <${Action} label="Cancel" danger title="Cancel the run and let it clean up" ask=${reason} cli=${(text) => command('runs cancel', [run.run], { reason: text })} run=${told('cancel')} done=${reload} />`}
-    ${run.status === 'failed' || run.doing === 'blocked' || run.doing === 'put_off' ? html`<${Action} label="Resume" title="Resume the run and retry the failed step" ask=${reason}
+    ${run.status === 'failed' || run.doing === 'blocked' || run.doing === 'suspended' ? html`<${Action} label="Resume" title="Resume the run and retry the failed step" ask=${reason}
       cli=${(text) => command('runs resume', [run.run], { reason: text })} run=${told('resume')} done=${reload} />` : null}
     ${steps.length ? html`<${Action} label="Fork" title="Start a run with the history of this one up to a step" ask=${[{ label: 'First step to execute again', value: steps[steps.length - 1], options: steps, required: true }, { label: 'Id of the new run (a new one when empty)' }]}
       cli=${(from, id) => command('runs fork', [run.run], { from: from || 'STEP', id })} run=${fork} /> ` : null}`;

@@ -178,7 +178,7 @@ pub async fn w13_a_sleep_that_is_added_takes_no_others_place(env: &Env) {
     let driving = worker(&env.store).register(WAIT, new).start().await.unwrap();
     env.pass(secs(3_600));
     until("the run is suspended", async || match there.show("r").await.unwrap().doing {
-        RunActivity::PutOff { reason, .. } => {
+        RunActivity::Suspended { reason, .. } => {
             reason.contains("TL1016") && reason.contains("given something else")
         }
         _ => false,
@@ -276,7 +276,7 @@ pub async fn w17_a_cancelled_run_does_not_continue_as_new(env: &Env) {
     let obeys = there.handle(WAIT, "obeys");
     until("it is over", async || obeys.status().await.unwrap() == RunStatus::Cancelled).await;
     until("it is suspended", async || match there.show("ignores").await.unwrap().doing {
-        RunActivity::PutOff { reason, .. } => reason.contains("the run is cancelled"),
+        RunActivity::Suspended { reason, .. } => reason.contains("the run is cancelled"),
         _ => false,
     })
     .await;

@@ -84,7 +84,7 @@ pub async fn w12_an_input_that_panics_suspends_its_run(env: &Env) {
     let there = client(&env.other);
     there.start(BOMB, &Bomb { writes: true }).id("r").await.unwrap();
     until("it is suspended", async || match there.show("r").await.unwrap().doing {
-        RunActivity::PutOff { reason, .. } => {
+        RunActivity::Suspended { reason, .. } => {
             assert!(reason.contains("cannot be read"), "{reason}");
             true
         }
@@ -107,7 +107,7 @@ pub async fn w12_a_panic_while_a_workflow_is_dropped_goes_no_further(env: &Env) 
     let there = client(&env.other);
     there.start(JOB, &1).id("r").await.unwrap();
     until("it is suspended", async || match there.show("r").await.unwrap().doing {
-        RunActivity::PutOff { reason, .. } => reason.contains("TL1017"),
+        RunActivity::Suspended { reason, .. } => reason.contains("TL1017"),
         _ => false,
     })
     .await;
@@ -156,7 +156,7 @@ pub async fn w17_a_run_that_ignores_its_cancellation_is_suspended(env: &Env) {
     until("it is suspended", async || {
         assert!(!run.status().await.unwrap().is_over(), "it went through all its sleeps");
         match there.show("r").await.unwrap().doing {
-            RunActivity::PutOff { reason, .. } => reason.contains("cancelled"),
+            RunActivity::Suspended { reason, .. } => reason.contains("cancelled"),
             _ => false,
         }
     })

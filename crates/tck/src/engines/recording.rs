@@ -236,7 +236,7 @@ pub async fn w16_values_that_nest_too_deep_fail_their_step_or_run(env: &Env) {
         let mut over = 0;
         for run in &runs {
             let doing = there.show(run.run()).await.unwrap().doing;
-            let suspended = matches!(doing, tidelock_core::workflow::RunActivity::PutOff { .. });
+            let suspended = matches!(doing, tidelock_core::workflow::RunActivity::Suspended { .. });
             assert!(!suspended, "{}: {doing:?}", run.run());
             over += usize::from(run.status().await.unwrap().is_over());
         }
@@ -261,7 +261,7 @@ pub async fn w16_an_output_that_does_not_fit_beside_the_input_fails_its_run(env:
         let run = there.start(ECHO, &input).id(id.as_str()).await.unwrap();
         until("it is over", async || {
             let doing = there.show(&id).await.unwrap().doing;
-            assert!(!matches!(doing, tidelock_core::workflow::RunActivity::PutOff { .. }), "{doing:?}");
+            assert!(!matches!(doing, tidelock_core::workflow::RunActivity::Suspended { .. }), "{doing:?}");
             run.status().await.unwrap().is_over()
         })
         .await;

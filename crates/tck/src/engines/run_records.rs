@@ -25,7 +25,7 @@ pub async fn w30_a_panic_that_reads_like_a_dead_worker_stays_a_panic(env: &Env) 
     for tries in 1..=8 {
         until("the run is suspended", async || driving.stats().parked == tries).await;
         let doing = client(&env.other).show("r").await.unwrap().doing;
-        let RunActivity::PutOff { suspension: Suspension::UnfitCode { code, .. }, reason, .. } = &doing
+        let RunActivity::Suspended { suspension: Suspension::UnfitCode { code, .. }, reason, .. } = &doing
         else {
             panic!("try {tries}: {doing:?}");
         };
@@ -44,7 +44,7 @@ pub async fn w30_a_suspended_run_has_its_reason_as_data(env: &Env) {
     here.start(text, &"seven".to_owned()).id("unfit").await.unwrap();
     let driving = worker(&env.store).register(JOB, mixed).start().await.unwrap();
     let suspension = async |run: &str| match client(&env.other).show(run).await.unwrap().doing {
-        RunActivity::PutOff { suspension, reason, .. } => {
+        RunActivity::Suspended { suspension, reason, .. } => {
             assert_eq!(suspension.to_string(), reason);
             Some(suspension)
         }

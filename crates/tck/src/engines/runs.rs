@@ -118,7 +118,7 @@ pub async fn w2_a_run_that_kills_its_workers_is_suspended(env: &Env) {
     for deaths in 6..=7 {
         let driving = start().await.unwrap();
         until("the run is suspended", async || driving.stats().parked == 1).await;
-        let RunActivity::PutOff { next, .. } = client(&env.other).show("r").await.unwrap().doing else {
+        let RunActivity::Suspended { next, .. } = client(&env.other).show("r").await.unwrap().doing else {
             panic!("the run should be suspended");
         };
         let wait = next.since(env.now());

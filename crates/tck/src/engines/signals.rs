@@ -139,7 +139,7 @@ pub async fn w19_more_signals_than_a_batch_holds_are_kept_over_a_new_beginning(e
     let driving = worker(&env.store).register(WAIT, code).start().await.unwrap();
     until("it is over", async || {
         let doing = there.show("r").await.unwrap().doing;
-        assert!(!matches!(doing, RunActivity::PutOff { .. }), "{doing:?}");
+        assert!(!matches!(doing, RunActivity::Suspended { .. }), "{doing:?}");
         run.status().await.unwrap() == RunStatus::Completed
     })
     .await;
